@@ -9,6 +9,8 @@ An annotation names what a value is:
 - `ArrayLike`: what a public function takes for an array: also NumPy's scalars, numbers, and sequences of all these.
 - `Axes`: what NumPy takes as `axis` and PyTorch as `dim`: one axis, some, or None for all.
 - `Shape`, `DType`: the shape and the dtype of an array. `DTypeLike`: what names a dtype, or None for the default.
+- `DeviceLike`: what names a device, or None for the default.
+- `Sizes`: one size for all dimensions, or the size of each.
 - `Casting`: NumPy's rules of `casting=`.
 - `Results`: what an op returns: an `Array`, or a tuple of them.
 - `Rule`: a function that a decorator returns as it is; `Args`: the parameters of a function that is wrapped.
@@ -44,11 +46,13 @@ __all__ = [
     "Casting",
     "DType",
     "DTypeLike",
+    "DeviceLike",
     "NDArray",
     "Number",
     "Results",
     "Rule",
     "Shape",
+    "Sizes",
 ]
 
 Number: TypeAlias = bool | int | float | complex
@@ -57,6 +61,8 @@ NDArray: TypeAlias = np.ndarray[Any, Any]
 Axes: TypeAlias = int | Sequence[int] | None
 Shape: TypeAlias = tuple[int, ...]
 DTypeLike: TypeAlias = "npt.DTypeLike | None"
+DeviceLike: TypeAlias = str | int | None
+Sizes: TypeAlias = int | Sequence[int]
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 

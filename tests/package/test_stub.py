@@ -29,11 +29,15 @@ PACKAGE = Path(tg.__file__).parent
 HEAD = '''"""What `{}` offers, for editors and type checkers: made from the package by `tests/package/test_stub.py`."""
 
 from builtins import bool as _bool, float as _float, int as _int
-from collections.abc import Sequence as _Sequence
+from collections.abc import Callable as _Callable, Iterable as _Iterable, Iterator as _Iterator
+from collections.abc import Mapping as _Mapping, Sequence as _Sequence
 from typing import Any
 
 import numpy as _np
 '''
+
+# The module whose stub has the signatures of the methods that the registry gives to Tensor.
+REGISTERED = "tracegrad.torch.functions.registered_methods"
 
 # Modules of PyTorch that have a second name, and whether their functions are written out: type checkers do not see
 # the names that are made as the module runs.
@@ -78,6 +82,12 @@ SECOND = {
 DRAWN = {"binomial", "poisson", "rand", "randn", "randint", "randperm"}
 TENSORS = {*factories.__all__, *ranges.__all__, *DRAWN} - {"is_tensor"}
 
+# Methods that may return several Tensors, or something else than a Tensor; the others return one.
+NOT_ONE_TENSOR = {
+    *("aminmax", "cummax", "cummin", "frexp", "histogram", "histogramdd", "kthvalue", "max", "median", "min", "mode"),
+    *("nanmedian", "nonzero", "qr", "slogdet", "sort", "svd", "topk", "type", "unique"),
+}
+
 Parameter = inspect.Parameter
 
 # Some of the names that stubs define are those of built-in types.
@@ -85,8 +95,15 @@ WORDS = {
     "int": "_int",
     "bool": "_bool",
     "float": "_float",
+    "Callable": "_Callable",
+    "Iterable": "_Iterable",
+    "Iterator": "_Iterator",
+    "Mapping": "_Mapping",
     "Sequence": "_Sequence",
+    "Shape": "tuple[_int, ...]",
     "DType": "_np.dtype[Any]",
+    "DeviceLike": "str | _int | None",
+    "Sizes": "_int | _Sequence[_int]",
     "NDArray": "_np.ndarray[Any, Any]",
     "Op": "Any",
     "Function": "Any",
@@ -172,38 +189,48 @@ def written(cls: type) -> dict[str, Any]:
     return known
 
 
+def of_method(function: Callable[..., Any], name: str) -> str:
+    """What a method returns: a Tensor where its function returns an array, and itself from an update in place."""
+    returns = "Self" if name.endswith("_") else str(inspect.signature(function).return_annotation)
+    if returns == "Any" and name not in NOT_ONE_TENSOR:
+        return Text("Self")
+    return annotation(re.sub(r"\b(Array|Tensor)\b", "Self", returns))
+
+
 def method(name: str, value: Any, known: dict[str, Any]) -> str | None:
-    returns = getattr(getattr(known.get(name), "returns", None), "id", None)
-    if isinstance(value, property) and name not in known:
+    if name in known:
+        return None
+    if isinstance(value, property):
         return f"@property\n    def {name}(self) -> Any: ..."
-    if not isinstance(value, FunctionType) or (name in known and returns != "Tensor"):
+    if not isinstance(value, FunctionType):
         return None
     # What has any arguments hands them to the function of that name.
     function = METHODS.get(name, METHODS.get(name.removesuffix("_"), value))
     function = function if "args" in inspect.signature(value).parameters else value
     first, *_ = inspect.signature(function).parameters
-    text = definition(name, function, "Tensor" if returns else None)
-    return re.sub(rf"\({first}\b(: [^,)]+)?", "(self", text, count=1)
+    text = definition(name, function, of_method(function, name))
+    return re.sub(rf"\(({first}\b(: [^,)]+)?|(?=\*))", "(self", text, count=1).replace("(self*", "(self, *")
 
 
-def tensor_class() -> Iterator[str]:
-    yield "class Tensor(_Tensor):"
+def tensor_methods() -> Iterator[str]:
+    """The methods that are set while modules of the tape run, for the base class that only the type checker reads."""
+    yield "class RegisteredMethods:"
     known = written(tg.Tensor)
     for name in dir(tg.Tensor):
         value = inspect.getattr_static(tg.Tensor, name)
         if not name.startswith("_") and (text := method(name, value, known)):
-            yield f"    {text}"
+            yield re.sub(r"\bTensor\b", "Self", f"    {text}")
 
 
 def package() -> str:
-    own = {*imported(), "from tracegrad.torch.tape import Tensor as _Tensor"}
-    have = {line.split()[-1] for line in own} | {"Tensor"}
+    own = {*imported(), "from tracegrad.torch.tape import Tensor as Tensor"}
+    have = {line.split()[-1] for line in own}
     rest = [
         other(name, value, "Tensor" if name in TENSORS else None)
         for name, value in sorted(NAMES.items())
         if name not in have
     ]
-    return text_of("tracegrad", sorted(own), ["__version__: str", *tensor_class()], rest)
+    return text_of("tracegrad", sorted(own), ["__version__: str"], rest)
 
 
 def module(name: str) -> str:
@@ -216,11 +243,20 @@ def module(name: str) -> str:
 def text_of(name: str, imports: list[str], own: list[str], rest: list[str]) -> str:
     imports = [*imports, *(line for line in rest if line.startswith("from "))]
     rest = [line for line in rest if not line.startswith("from ")]
+    if name != "tracegrad" and any(re.search(r"\bTensor\b", line) for line in (*own, *rest)):
+        imports.append("from tracegrad.torch.tape import Tensor as _Tensor")
+        own, rest = ([re.sub(r"\bTensor\b", "_Tensor", line) for line in lines] for lines in (own, rest))
     return "\n".join([HEAD.format(name), *imports, "", *own, "", *rest, ""])
 
 
 def stubs() -> dict[Path, str]:
-    table = {PACKAGE / "__init__.pyi": package()}
+    methods = text_of(
+        REGISTERED,
+        ["from typing import Self", "from tracegrad.torch.functions.core.generator import Generator"],
+        [*tensor_methods()],
+        [],
+    )
+    table = {PACKAGE / "__init__.pyi": package(), PACKAGE.parent / f"{REGISTERED.replace('.', '/')}.pyi": methods}
     for name in SECOND:
         path = PACKAGE / name.replace(".", "/")
         table[path / "__init__.pyi" if path.is_dir() else path.with_suffix(".pyi")] = module(name)

@@ -1,7 +1,8 @@
 """What `tracegrad.nn` offers, for editors and type checkers: made from the package by `tests/package/test_stub.py`."""
 
 from builtins import bool as _bool, float as _float, int as _int
-from collections.abc import Sequence as _Sequence
+from collections.abc import Callable as _Callable, Iterable as _Iterable, Iterator as _Iterator
+from collections.abc import Mapping as _Mapping, Sequence as _Sequence
 from typing import Any
 
 import numpy as _np

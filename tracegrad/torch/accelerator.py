@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tracegrad.errors import located
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DeviceLike
+
 
 __all__ = [
     "current_accelerator",
@@ -91,7 +95,7 @@ def current_device_index() -> int:
     _refuse()
 
 
-def set_device_index(device: Any, /) -> None:
+def set_device_index(device: DeviceLike, /) -> None:
     """Raise RuntimeError: there is no device other than the CPU.
 
     Parameters
@@ -113,7 +117,7 @@ def set_device_index(device: Any, /) -> None:
     _refuse()
 
 
-def synchronize(device: Any = None, /) -> None:
+def synchronize(device: DeviceLike = None, /) -> None:
     """Raise RuntimeError: there is no device other than the CPU.
 
     Parameters

@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,13 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.functions.indexing import sorting
 from tracegrad.torch.tape.tensors import factories
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, DeviceLike, DType, DTypeLike
+
 
 __array_api_version__ = "2024.12"
 
@@ -113,10 +120,10 @@ def _to_tensors(result: Any) -> Any:
     return type(result)(map(_to_tensors, result)) if type(result) in (tuple, list) else result
 
 
-def _of_numpys(space: str, name: str) -> Callable[..., Any]:
+def _of_numpys(space: str, name: str) -> Callable[..., object]:
     fields = _FIELDS.get(name) if space else None
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Tensor, **kwargs: Any) -> Any:
         result = getattr(getattr(np, space) if space else np, name)(*args, **kwargs)
         if fields is not None:
             return return_type(f"array_api_{name}", *fields)(*map(_to_tensors, result))
@@ -134,7 +141,7 @@ fft = SimpleNamespace(**{name: _of_numpys("fft", name) for name in _FFT.split()}
 
 
 # -- functions that differ from NumPy's ----------------------------------------------------------------------------
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
+def asarray(obj: Any, /, *, dtype: Any = None, device: object = None, copy: bool | None = None) -> Any:
     """Convert numbers, nested sequences of numbers, or an array to a Tensor.
 
     Parameters
@@ -172,12 +179,12 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     return factories.tensor(np.array(result))
 
 
-def _on_cpu(device: Any) -> None:
+def _on_cpu(device: object) -> None:
     if device not in (None, "cpu") and str(device) != "cpu":
         raise ValueError(located(f"there is no device {device!r}; the only one is 'cpu'"))
 
 
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Any:
     """Make a Tensor of an object that another library exports by DLPack.
 
     Parameters
@@ -197,7 +204,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     return asarray(np.from_dlpack(x), device=device, copy=copy)
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True, device: DeviceLike = None) -> Any:
     """Convert a Tensor to another dtype.
 
     Parameters
@@ -219,7 +226,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     return asarray(x, dtype=dtype, device=device, copy=True if copy and x.dtype == np.dtype(dtype) else None)
 
 
-def can_cast(from_: Any, to: Any, /) -> bool:
+def can_cast(from_: DType | type, to: DType | type, /) -> bool:
     """Return whether the promotion of the standard leads from one dtype to another.
 
     It never leads to another kind of dtype, except from real to complex numbers.
@@ -243,14 +250,14 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 _KINDS = {"b": "bool", "i": "integer", "u": "integer", "f": "floating", "c": "floating"}
 
 
-def _qr(x: Any, /, *, mode: str = "reduced") -> Any:
+def _qr(x: Tensor, /, *, mode: str = "reduced") -> Any:
     """The standard's `linalg.qr`; `mode="complete"` of a tall matrix, which has no derivative, is NumPy's."""
     tall = mode == "complete" and x.shape[-2] > x.shape[-1]
     return _qr_of_numpys(x.numpy() if tall and not x.requires_grad else x, mode=mode)
 
 
-def _frequencies(name: str) -> Callable[..., Any]:
-    def call(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Any:
+def _frequencies(name: str) -> Callable[..., object]:
+    def call(n: int, /, *, d: float = 1.0, dtype: DTypeLike = None, device: DeviceLike = None) -> Any:
         _on_cpu(device)
         return asarray(getattr(np.fft, name)(n, d), dtype=dtype)
 
@@ -287,7 +294,7 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
     return sorting.sort(x, axis, descending)[0]
 
 
-def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
     """Return the indices that sort the elements along an axis.
 
     Parameters
@@ -309,7 +316,7 @@ def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool
     return sorting.argsort(x, axis, descending)
 
 
-def _unique(x: Any) -> tuple[Any, Any, Any, Any]:
+def _unique(x: Array) -> tuple[Any, Any, Any, Any]:
     values, indices, inverse, counts = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
     )
@@ -333,7 +340,7 @@ def unique_all(x: Any, /) -> Any:
     return return_type("unique_all", "values", "indices", "inverse_indices", "counts")(*map(_to_tensors, _unique(x)))
 
 
-def unique_counts(x: Any, /) -> Any:
+def unique_counts(x: Tensor, /) -> Any:
     """Return the different values, and how often each of them occurs.
 
     Parameters
@@ -367,7 +374,7 @@ def unique_inverse(x: Any, /) -> Any:
     return return_type("unique_inverse", "values", "inverse_indices")(values, inverse)
 
 
-def unique_values(x: Any, /) -> Any:
+def unique_values(x: Array, /) -> Any:
     """Return the different values.
 
     Parameters
@@ -402,11 +409,11 @@ class _Info:
         """All devices."""
         return ["cpu"]
 
-    def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
+    def default_dtypes(self, *, device: DeviceLike = None) -> dict[str, Any]:
         """The dtypes that functions choose if none is given."""
         return dict(self._numpys.default_dtypes())
 
-    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
+    def dtypes(self, *, device: DeviceLike = None, kind: Any = None) -> dict[str, Any]:
         """The dtypes of a kind, by their names."""
         return {name: dtype for name, dtype in self._numpys.dtypes(kind=kind).items() if name in _DTYPES}
 
@@ -415,14 +422,14 @@ def __array_namespace_info__() -> _Info:
     return _Info()
 
 
-def namespace_of(x: Any, *, api_version: str | None = None) -> Any:
+def namespace_of(x: Array, *, api_version: str | None = None) -> ModuleType:
     """Return this namespace, for `Tensor.__array_namespace__`; ValueError for an unknown version of the standard."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", __array_api_version__):
         raise ValueError(located(f"there is no version {api_version!r} of the array API here"))
     return sys.modules[__name__]
 
 
-def _to_device(x: Any, device: Any, /, *, stream: Any = None) -> Any:
+def _to_device(x: Array, device: DeviceLike, /, *, stream: object = None) -> Array:
     """Return the Tensor itself: the CPU is the only device."""
     _on_cpu(device)
     return x

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from tracegrad.torch.functions.core.operands import as_array
 from tracegrad.torch.functions.core.out import with_out
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import tensor
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, DeviceLike, DTypeLike
+
 
 _WHAT = {
     "fft": "discrete Fourier transform",
@@ -71,7 +75,7 @@ torch.Size([2, {count}])
 _COUNTS = {"rf": 3, "irf": 6, "hf": 6, "ihf": 3}  # elements of 4, by the letters before "ft"
 
 
-def _described(call: Callable[..., Any], name: str, over: str, length: str, dim: str) -> Callable[..., Any]:
+def _described(call: Callable[..., object], name: str, over: str, length: str, dim: str) -> Callable[..., object]:
     call.__name__ = call.__qualname__ = name
     kind = name.rstrip("n2")
     count = _COUNTS.get(kind.removesuffix("ft"), 4)
@@ -79,20 +83,20 @@ def _described(call: Callable[..., Any], name: str, over: str, length: str, dim:
     return with_out(name, call)
 
 
-def _of_one(name: str) -> Callable[..., Any]:
+def _of_one(name: str) -> Callable[..., object]:
     numpys = getattr(np.fft, name)
 
-    def call(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
+    def call(input: Array, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
         return numpys(as_array(input), n, dim, norm)
 
     length = "n : int, optional\n    Length of the dimension."
     return _described(call, name, " along a dimension", length, "dim : int, default -1\n    Dimension.")
 
 
-def _of_several(name: str, default: tuple[int, int] | None) -> Callable[..., Any]:
+def _of_several(name: str, default: tuple[int, int] | None) -> Callable[..., object]:
     numpys = getattr(np.fft, f"{name[:-1]}n")
 
-    def call(input: Any, s: Sequence[int] | None = None, dim: Any = default, norm: str | None = None) -> Any:
+    def call(input: Array, s: Sequence[int] | None = None, dim: Any = default, norm: str | None = None) -> Any:
         x = as_array(input)
         if dim is None:
             dim = tuple(range(len(x.shape))) if s is None else tuple(range(-len(s), 0))
@@ -110,7 +114,9 @@ fft2, ifft2, rfft2, irfft2 = [_of_several(name, (-2, -1)) for name in ("fft2", "
 fftn, ifftn, rfftn, irfftn = [_of_several(name, None) for name in ("fftn", "ifftn", "rfftn", "irfftn")]
 
 
-def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Any:
     """Return the frequencies of `fft`.
 
     Parameters
@@ -139,7 +145,9 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, re
     return _frequencies(np.fft.fftfreq(n, d), dtype, device, requires_grad)
 
 
-def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Any:
     """Return the frequencies of `rfft`.
 
     Parameters
@@ -168,12 +176,12 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None, r
     return _frequencies(np.fft.rfftfreq(n, d), dtype, device, requires_grad)
 
 
-def _frequencies(values: Any, dtype: Any, device: Any, requires_grad: bool) -> Any:
+def _frequencies(values: object, dtype: DTypeLike, device: DeviceLike, requires_grad: bool) -> Any:
     kind = get_default_dtype() if dtype is None else dtype
     return tensor(values, dtype=kind, device=device, requires_grad=requires_grad)
 
 
-def fftshift(input: Any, dim: Any = None) -> Any:
+def fftshift(input: Any, dim: Any = None) -> Array:
     """Move the frequency 0 to the middle.
 
     Parameters
@@ -196,7 +204,7 @@ def fftshift(input: Any, dim: Any = None) -> Any:
     return np.fft.fftshift(as_array(input), dim)
 
 
-def ifftshift(input: Any, dim: Any = None) -> Any:
+def ifftshift(input: Any, dim: Any = None) -> Array:
     """Undo `fftshift`.
 
     Parameters

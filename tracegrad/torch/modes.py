@@ -291,7 +291,7 @@ def _decorated(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
         return _generating(fn, modes)
 
     @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         inside = _whole(modes())
         previous = (STATE.enabled, STATE.inference, STATE.unusual)
         STATE.enabled, STATE.inference, STATE.unusual = inside
@@ -308,7 +308,7 @@ def _generating(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
     """Wrap a generator function so that its body runs in the modes, but its caller does not."""
 
     @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         generator = fn(*args, **kwargs)
         resume: Callable[[], Any] = functools.partial(next, generator)
         while True:

@@ -10,9 +10,13 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tracegrad.utils.lazy_import import mirrored
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 # The standard library's names are added by `__getattr__`.
 __all__ = [
@@ -117,8 +121,8 @@ class ProcessContext:
 
 
 def spawn(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
+    fn: Callable[..., object],
+    args: tuple[Array, ...] = (),
     nprocs: int = 1,
     join: bool = True,
     daemon: bool = False,
@@ -173,7 +177,7 @@ def spawn(
     return None
 
 
-def _call(fn: Callable[..., Any], index: int, args: tuple[Any, ...], errors: Any) -> None:
+def _call(fn: Callable[..., object], index: int, args: tuple[Array, ...], errors: Any) -> None:
     try:
         fn(index, *args)
     except KeyboardInterrupt:

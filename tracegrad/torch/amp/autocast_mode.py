@@ -150,7 +150,7 @@ def get_autocast_dtype(device_type: str) -> Any:
     return _STATE.dtype if device_type == "cpu" else DTYPES["float16"]
 
 
-def custom_fwd(fwd: Any = None, *, device_type: str = "cuda", cast_inputs: Any = None) -> Any:
+def custom_fwd(fwd: object = None, *, device_type: str = "cuda", cast_inputs: object = None) -> Any:
     """Decorate `forward` of a `Function` for `autocast`; the function itself, which has no other dtypes here.
 
     Parameters
@@ -175,7 +175,7 @@ def custom_fwd(fwd: Any = None, *, device_type: str = "cuda", cast_inputs: Any =
     return (lambda function: function) if fwd is None else fwd
 
 
-def custom_bwd(bwd: Any = None, *, device_type: str = "cuda") -> Any:
+def custom_bwd(bwd: object = None, *, device_type: str = "cuda") -> Any:
     """Decorate `backward` of a `Function` for `autocast`; the function itself, which has no other dtypes here.
 
     Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.functions.indexing.select import where
@@ -11,6 +11,10 @@ from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.dtypes import DTYPES
 from tracegrad.torch.tape.tensors.factories import full, zeros
+
+if TYPE_CHECKING:
+    from tracegrad.torch.optim.optimizer import Optimizer
+
 
 __all__ = ["GradScaler"]
 
@@ -84,7 +88,7 @@ class GradScaler:
         """Return whether the scaler does anything."""
         return self._enabled
 
-    def scale(self, outputs: Any) -> Any:
+    def scale(self, outputs: object) -> Any:
         """Return a Tensor, or a list or tuple of them, times the factor."""
         if not self._enabled:
             return outputs
@@ -107,7 +111,7 @@ class GradScaler:
         with no_grad():
             self._infinite[id(optimizer)] = self._unscaled(optimizer)
 
-    def _unscaled(self, optimizer: Any) -> Any:
+    def _unscaled(self, optimizer: Optimizer) -> Any:
         """Divide gradients; returns how many of them are not finite, or None if there are none."""
         infinite = None
         inverse = 1.0 / self._scale
@@ -122,7 +126,7 @@ class GradScaler:
                 infinite = bad if infinite is None else infinite + bad
         return infinite
 
-    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def step(self, optimizer: Any, *args: Any, **kwargs: object) -> Any:
         """Step the optimizer if all gradients are finite, and return its result.
 
         The gradients are divided by the factor first, unless `unscale_` has done it.

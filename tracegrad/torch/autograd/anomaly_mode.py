@@ -113,7 +113,7 @@ class detect_anomaly:
         _update_state()
 
 
-def _set(mode: Any, check_nan: bool) -> None:
+def _set(mode: bool, check_nan: bool) -> None:
     STATE.watching, STATE.check_nan = bool(mode), check_nan
     _update_state()
 

@@ -40,7 +40,7 @@ class Inputs(NamedTuple):
         others = [k for k, x in enumerate(args) if not isinstance(x, arrays)]
         return cls(len(args), positions, [Spec(args[k].shape, args[k].dtype) for k in positions], others, numbers)
 
-    def cotangents(self, name: str, result: Any, wanted: Sequence[Any]) -> list[Any]:
+    def cotangents(self, name: str, result: object, wanted: Sequence[Any]) -> list[Any]:
         """Extract the arrays' cotangents from the result of the backward pass `name`; None where `wanted` is false.
 
         They are summed and converted to the shape and dtype of each array.

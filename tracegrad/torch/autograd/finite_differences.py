@@ -68,7 +68,7 @@ def along(compute: OutputsFn, array: Array, direction: tuple[Array, Array], eps:
     return [NumericalDerivative(x, y) for x, y in zip(real, imaginary)]
 
 
-def _unit(array: Array, index: tuple[int, ...], step: Any) -> Array:
+def _unit(array: Array, index: tuple[int, ...], step: object) -> Array:
     out = np.zeros_like(array)
     out[index] = step
     return out

@@ -7,13 +7,17 @@ have a tangent. Each thread has one level at a time.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.errors import located
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.dual import DualLevel, paused, set_tangent, tangent_of
 from tracegrad.torch.tape.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = [
     "UnpackedDualTensor",
@@ -127,7 +131,7 @@ class dual_level:
         exit_dual_level()
 
 
-def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
+def make_dual(tensor: Array, tangent: Tensor, *, level: int | None = None) -> Array:
     """Make a view of a Tensor with a tangent, for forward mode.
 
     Parameters
@@ -184,7 +188,7 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     return out
 
 
-def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
+def unpack_dual(tensor: Array, *, level: int | None = None) -> UnpackedDualTensor:
     """Split a dual Tensor into a view without a tangent, and the tangent.
 
     Parameters
@@ -217,6 +221,6 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     return UnpackedDualTensor(_view_of(tensor), tangent_of(tensor))
 
 
-def _view_of(x: Any) -> Any:
+def _view_of(x: Array) -> Array:
     with paused():
         return reshape(x, shape=x.shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops import Carrier
@@ -23,6 +23,13 @@ from tracegrad.torch.autograd.once_differentiable import once_differentiable
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.traced_tensor import entered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = ["Function", "FunctionCtx", "inlined", "once_differentiable"]
 
@@ -83,7 +90,7 @@ class Function:
     _backward_cls: Any = FunctionNode
     _context_cls: Any = FunctionCtx
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         name = f"{cls.__name__}Backward"
         # As in PyTorch, the node class belongs to this module, not to the user's.
@@ -101,7 +108,7 @@ class Function:
             stacklevel=2,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: object) -> Any:
         raise RuntimeError(
             located(
                 "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
@@ -218,7 +225,7 @@ class Function:
         return call_on_tape(cls, args, leading)
 
     @classmethod
-    def computed(cls, context: FunctionCtx, args: tuple[Any, ...]) -> Any:
+    def computed(cls, context: FunctionCtx, args: tuple[Array, ...]) -> Any:
         """Call `forward`, and fill `context`."""
         context.needs_input_grad = context.needs_input_grad or (False,) * len(args)
         traced = any(map(is_traced, args))
@@ -236,7 +243,7 @@ class Function:
         return output
 
     @classmethod
-    def pulled(cls, context: FunctionCtx, cotangents: Sequence[Any]) -> Any:
+    def pulled(cls, context: FunctionCtx, cotangents: Sequence[Array]) -> Any:
         """Call `backward`."""
         if hasattr(context, "_opaque"):
             return once_differentiable(opaque_backward)(context, *cotangents)
@@ -253,7 +260,7 @@ class Function:
         return inlined(rule)(context, *cotangents)
 
     @classmethod
-    def _batch_rule(cls, *args: Any) -> Callable[..., Any] | None:
+    def _batch_rule(cls, *args: object) -> Callable[..., Any] | None:
         """Return the batch rule of an opaque call on these arguments; None: each example is a call."""
         return None
 
@@ -262,12 +269,12 @@ class Function:
         """Store the result of an opaque call on arguments of these kinds, if `_foreseen` can use it for other calls."""
 
     @classmethod
-    def _foreseen(cls, args: Sequence[Any], kinds: Any) -> Any:
+    def _foreseen(cls, args: Sequence[object], kinds: object) -> Any:
         """Return a value with the structure, shapes and dtypes of an opaque call's result, or None if unknown."""
         return None
 
     @classmethod
-    def pushed(cls, context: FunctionCtx, tangents: Sequence[Any]) -> Any:
+    def pushed(cls, context: FunctionCtx, tangents: Sequence[Tensor]) -> Any:
         """Call `jvp`; within it, `ctx.saved_tensors` are the tensors saved by `save_for_forward`, if any."""
         context._for_forward = context.saved_for_forward or None
         try:
@@ -276,7 +283,7 @@ class Function:
             context._for_forward = None
 
 
-def _bound(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def _bound(cls: type[Function], args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[Array, ...]:
     """Bind the arguments by position, with defaults for missing ones."""
     separate = cls.setup_context is not Function.setup_context
     signature = inspect.signature(cls.forward)
@@ -288,7 +295,7 @@ def _bound(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return bound.args if separate else bound.args[1:]
 
 
-def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
+def inlined(fn: Callable[..., object]) -> Callable[..., Any]:
     """Return the function itself, or inside a trace the function that records it."""
     builder = active_recorder()
     world = getattr(builder, "world", None)

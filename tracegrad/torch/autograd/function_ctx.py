@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,12 @@ from tracegrad.ops import Carrier
 from tracegrad.torch.tape.recording.node import RELEASED, SECOND_TIME, AccumulateGrad, DualArray
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.recording.saved_tensor import save
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.recording.node import Node
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = ["ARRAYS", "NOT_RETURNED", "FunctionCtx", "SavedTensor", "like", "public_class_of"]
 
@@ -40,22 +46,22 @@ class FunctionCtx:
     _for_forward: tuple[Any, ...] | None = None
     _node: Callable[[], Any] = staticmethod(lambda: None)
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Array) -> None:
         """Keep arrays (or None) for `backward`, to be read from `saved_tensors`; a later call replaces an earlier one.
 
         An update in place in between is an error there. TypeError for anything that is not an array.
         """
         self.to_save = tensors
 
-    def save_for_forward(self, *tensors: Any) -> None:
+    def save_for_forward(self, *tensors: Tensor) -> None:
         """Keep arrays (or None) for `jvp`, to be read from `saved_tensors` there."""
         self.saved_for_forward = tensors
 
-    def mark_dirty(self, *args: Any) -> None:
+    def mark_dirty(self, *args: Tensor) -> None:
         """Say which inputs `forward` updates in place; each must be returned."""
         self.dirty_tensors = args
 
-    def mark_non_differentiable(self, *args: Any) -> None:
+    def mark_non_differentiable(self, *args: Tensor) -> None:
         """Say which outputs have no derivative; `backward` gets zeros for them."""
         self.non_differentiable = args
 
@@ -69,7 +75,7 @@ class FunctionCtx:
         return self._node() is not None
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[object, ...]:
         """Return the saved values; RuntimeError after they are freed, or if an in-place update has changed one."""
         if self._for_forward is not None:
             return self._for_forward
@@ -111,7 +117,7 @@ class SavedTensor:
             raise RuntimeError(located(text))
         self.saved, self.edge, self.number, self.public_class = save(x), edge, number, public_class_of(x)
 
-    def unpack(self, node: Any) -> Any:
+    def unpack(self, node: Node) -> Any:
         """Return the value as a recorded array with its edge."""
         return self.saved.sharing(self._shown(self.saved.value(self._edge(node), is_own_result=self.number >= 0), node))
 
@@ -126,7 +132,7 @@ class SavedTensor:
             return edge.variable
         return like(self.public_class, array, edge)
 
-    def _edge(self, node: Any) -> Any:
+    def _edge(self, node: Node) -> Any:
         if self.number < 0:
             return self.edge
         return (node, self.number) if self.number else node

@@ -8,7 +8,7 @@ with the inputs and outputs that callers see, so that second derivatives are cor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from tracegrad.torch.autograd.backward_results import Inputs, zeros
 from tracegrad.torch.autograd.function_ctx import ARRAYS, NOT_RETURNED, FunctionCtx
 from tracegrad.torch.tape.recording.node import Spec
 from tracegrad.torch.tape.recording.recorded_array import Recorded
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = ["call_in_graph"]
 
@@ -61,7 +65,7 @@ class FunctionRule:
         moved = [t for t, spec in zip(tangents_out, self.specs) if spec is not None]
         return [self._fitted(t, y) for t, y in zip(moved, outputs)]
 
-    def _fitted(self, t: Any, output: Any) -> Any:
+    def _fitted(self, t: Array | None, output: Any) -> Any:
         """Convert a tangent that the rule returned to the shape and dtype of this output."""
         if t is None or output.dtype.kind not in "fc":
             return None
@@ -87,7 +91,7 @@ def _array(x: Any) -> Any:
     return x.array if isinstance(x, Recorded) else x
 
 
-def _as(like: Any, array: Any) -> Any:
+def _as(like: Any, array: object) -> Any:
     """Convert an array to a Tensor if `like` is one."""
     return like._like(array) if isinstance(like, Recorded) else array
 
@@ -139,7 +143,7 @@ class GraphCall:
         self,
         rule: FunctionRule,
         args: Sequence[Any],
-        forward_result: Sequence[Any],
+        forward_result: Sequence[Array],
         outputs: Sequence[Any],
         inside: Any,
     ):
@@ -170,13 +174,13 @@ class GraphCall:
         self.connect(results, inputs)
         return list(self.rule.pull(cotangents, results, tuple(inputs)))
 
-    def push(self, tangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    def push(self, tangents: Sequence[Array], results: Sequence[Array], inputs: Sequence[Array]) -> list[Array]:
         """Apply the rule for tangents, connected with these results and inputs."""
         self.connect(results, inputs)
         return list(self.rule.push(tangents, results, tuple(inputs)))
 
 
-def _hashable(x: Any) -> Any:
+def _hashable(x: object) -> Any:
     try:
         return type(x), hash(x), x
     except TypeError:

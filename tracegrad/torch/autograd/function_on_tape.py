@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,12 @@ from tracegrad.torch.tape.backward.dual import paused, set_tangent, tangent_of
 from tracegrad.torch.tape.recording.node import RELEASED, Node, Spec, next_number, unmasked
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors import inplace_updates
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.backward.hooks import Hooks
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = ["FunctionNode", "call_on_tape"]
 
@@ -42,14 +48,14 @@ class FunctionNode(Node):
     inputs: Inputs
     specs: Sequence[Spec | None]
 
-    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+    def pull(self, cts: Any, recording: bool) -> Sequence[Array]:
         context = self.context
         args = [self._rule_arg(spec, ct, recording) for spec, ct in zip(self.specs, cts)]
         result = self._forward_cls.pulled(context, args)
         cotangents = self.inputs.cotangents(self.name(), result, self.edges)
         return cotangents if recording else [x.array if isinstance(x, Recorded) else x for x in cotangents]
 
-    def _rule_arg(self, spec: Spec | None, ct: Any, recording: bool) -> Any:
+    def _rule_arg(self, spec: Spec | None, ct: Array, recording: bool) -> Any:
         if ct is None:
             if spec is None or not self.context.materialize_grads:
                 return None
@@ -79,7 +85,7 @@ class FunctionNode(Node):
             return getattr(context, name)
         return result
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Hooks) -> None:
         if name in _SLOTS:
             _set(self, name, value)
         else:
@@ -95,7 +101,7 @@ class FunctionNode(Node):
 _SLOTS = frozenset({*Node.__slots__, *FunctionNode.__slots__, "__class__"})
 
 
-def call_on_tape(cls: Any, args: tuple[Any, ...], owner: Recorded) -> Any:
+def call_on_tape(cls: Any, args: tuple[Tensor, ...], owner: Recorded) -> Any:
     """Compute `cls.apply(*args)`, with a node if grad mode and an argument require one."""
     positions = [k for k, x in enumerate(args) if isinstance(x, Recorded)]
     inputs = [args[k] for k in positions]
@@ -125,7 +131,9 @@ def call_on_tape(cls: Any, args: tuple[Any, ...], owner: Recorded) -> Any:
     return tuple(shown) if isinstance(result, tuple) else shown[0]
 
 
-def _push(cls: Any, context: FunctionCtx, args: Sequence[Any], tangents: Sequence[Any], outputs: Sequence[Any]) -> None:
+def _push(
+    cls: Any, context: FunctionCtx, args: Sequence[Any], tangents: Sequence[Tensor], outputs: Sequence[object]
+) -> None:
     """Set the tangents of the outputs to the results of the function's `jvp`."""
     with paused():
         inputs = [
@@ -160,7 +168,7 @@ _TANGENT_NOT_IN_PLACE = (
 
 
 def _node(
-    cls: Any, context: FunctionCtx, args: Sequence[Any], positions: Sequence[int], public_class: Any
+    cls: Any, context: FunctionCtx, args: Sequence[Any], positions: Sequence[int], public_class: type
 ) -> FunctionNode:
     node: FunctionNode = _new(cls._backward_cls)
     _set(node, "context", context)
@@ -222,7 +230,7 @@ class _TapeCall:
             self.constant.add(id(x))
         return x
 
-    def _rebase(self, x: Any, edge: Any, count: int) -> None:
+    def _rebase(self, x: Any, edge: object, count: int) -> None:
         """Set the history of `x`, which was updated in place, to the one that begins at `edge`."""
         if x._requires and x._edge is None:
             raise RuntimeError(located("a leaf Variable that requires grad has been used in an in-place operation."))
@@ -232,12 +240,12 @@ class _TapeCall:
         old = next(e for y, e in zip(self.inputs, self.node.edges) if y is x)
         inplace_updates.rebase(x, old, like(type(x)._public_class, x.array, edge))
 
-    def check_dirty(self, outputs: Sequence[Any]) -> None:
+    def check_dirty(self, outputs: Sequence[Array]) -> None:
         """Raise RuntimeError if an input was updated in place and is not returned."""
         if not self.dirty <= {id(x) for x in outputs}:
             raise RuntimeError(located(NOT_RETURNED))
 
-    def complete(self, outputs: Sequence[Any], shown: Sequence[Any]) -> None:
+    def complete(self, outputs: Sequence[Array], shown: Sequence[object]) -> None:
         """Set the node's output specs and saved values."""
         node, context = self.node, self.context
         assert node is not None

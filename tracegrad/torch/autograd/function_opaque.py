@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,11 @@ from tracegrad.torch.autograd.residuals import ContextResiduals
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.tensor import of_array
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, NDArray
+
 
 __all__ = ["OpaqueApplication", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
 
@@ -111,7 +116,7 @@ class OpaqueApplication:
             return first[1], first[2]
         return self.forward(arrays)
 
-    def backward(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    def backward(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Array]:
         """Compute the cotangents of the arrays from the cotangents of the outputs (None: absent)."""
         context = self.residuals.restored(self.cls, self.needs, residuals)
         args: list[Any] = []
@@ -126,19 +131,19 @@ class OpaqueApplication:
         return [np.zeros(s.shape, s.dtype) if x is None else _plain(x) for x, s in pairs]
 
 
-def key_of(x: Any) -> Any:
+def key_of(x: NDArray | None) -> Any:
     """Return a key that is equal for equal arrays, numbers, strings and None, and for identical other objects."""
     if isinstance(x, np.ndarray):
         return x.dtype, x.shape, id(x) if x.dtype.hasobject else x.tobytes()
     return (type(x), repr(x)) if x is None or isinstance(x, (str, bytes, *LITERALS)) else id(x)
 
 
-def _identical(x: Any, y: Any) -> bool:
+def _identical(x: NDArray, y: NDArray) -> bool:
     shape: tuple[int, ...] = np.shape(x)
     return shape == np.shape(y) and np.asarray(x).tobytes() == np.asarray(y).tobytes()
 
 
-def _as_outputs(result: Any) -> tuple[Any, ...]:
+def _as_outputs(result: object) -> tuple[object, ...]:
     """Return the outputs in the result of `forward`, as a tuple."""
     return tuple([_plain(x) for x in (result if isinstance(result, tuple) else (result,))])
 
@@ -219,7 +224,7 @@ class _ForBatch:
                 return ForEach(_Forward(call), self.size, self.batched)(*arrays)
         return [*outputs, np.zeros(self.size, np.int64)]
 
-    def _require_batch(self, outputs: Sequence[Any]) -> None:
+    def _require_batch(self, outputs: Sequence[Tensor]) -> None:
         for x, known in zip(outputs, self.call.outputs):
             now, wanted = aval_of(np.asarray(x)), Aval((self.size, *known.shape), known.dtype)
             if now != wanted:
@@ -271,7 +276,7 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     return tuple(values) if isinstance(result, tuple) else values[0]
 
 
-def _shown(x: Any, traced: Any, owner: Any) -> Any:
+def _shown(x: Any, traced: object, owner: Any) -> Any:
     """Convert a result of the node to the kind that `traced` had during tracing: an array, a Tensor, or a number."""
     if isinstance(traced, np.ndarray | np.generic):
         return _faced(x, owner)
@@ -280,11 +285,11 @@ def _shown(x: Any, traced: Any, owner: Any) -> Any:
     return x.builder.innermost().python_number(x.node)
 
 
-def _faced(x: Any, owner: Any) -> Any:
+def _faced(x: Array, owner: Any) -> Array:
     return x if owner is None else owner._like(x)
 
 
-def opaque_backward(context: Any, *cts: Any) -> tuple[Any, ...]:
+def opaque_backward(context: Any, *cts: object) -> tuple[Array, ...]:
     """Return the cotangents of the arguments of an opaque call."""
     call: OpaqueApplication = context._opaque
     call.residuals.read = True

@@ -11,7 +11,7 @@ independent of an input raises RuntimeError; otherwise its derivative is zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracegrad.errors import located
 from tracegrad.torch.autograd.functional_evaluation import (
@@ -30,6 +30,11 @@ from tracegrad.torch.functions.indexing.shapes import movedim
 from tracegrad.torch.modes import enable_grad
 from tracegrad.torch.tape.tensors.factories import zeros_like
 
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
+
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 Function = Callable[..., Any]
@@ -42,7 +47,11 @@ _recording: Callable[[F], F] = enable_grad()
 # -- products --------------------------------------------------------------------------------------------------------
 @_recording
 def vjp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Function,
+    inputs: Array | tuple[Array, ...],
+    v: Tensor | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """Compute the outputs of a function, and the product of a vector with its Jacobian.
 
@@ -92,7 +101,11 @@ def vjp(
 
 @_recording
 def jvp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Function,
+    inputs: Array | tuple[Array, ...],
+    v: Array | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """Compute the outputs of a function, and the product of its Jacobian with a vector.
 
@@ -145,7 +158,11 @@ def jvp(
 
 @_recording
 def vhp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Function,
+    inputs: Array | tuple[Array, ...],
+    v: Array | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """Compute the value of a scalar function, and the product of a vector with its Hessian.
 
@@ -198,7 +215,11 @@ def vhp(
 
 @_recording
 def hvp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Function,
+    inputs: Array | tuple[Array, ...],
+    v: Array | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """Compute the value of a scalar function, and the product of its Hessian with a vector.
 
@@ -336,7 +357,9 @@ def _check_forward(create_graph: bool, strict: bool, vectorize: bool) -> None:
         )
 
 
-def _by_rows(func: Function, inputs: Any, create_graph: bool, strict: bool, vectorize: bool) -> Any:
+def _by_rows(
+    func: Function, inputs: Array | tuple[Array, ...], create_graph: bool, strict: bool, vectorize: bool
+) -> Any:
     evaluation = FunctionEvaluation("jacobian", func, inputs, create_graph, strict)
     outputs = evaluation.run()
     if vectorize and strict:
@@ -360,7 +383,7 @@ def _by_rows(func: Function, inputs: Any, create_graph: bool, strict: bool, vect
     return tuple(blocks) if evaluation.has_tuple_output else blocks[0]
 
 
-def _check_rows(i: int, rows: Sequence[Any], create_graph: bool) -> None:
+def _check_rows(i: int, rows: Sequence[Tensor], create_graph: bool) -> None:
     for k, d in enumerate(rows):
         if d is None:
             raise RuntimeError(located(f"Output {i} of {USER} is independent of input {k}. {STRICT}"))
@@ -391,7 +414,7 @@ def _transposed(column: Any, out: Any, x: Any) -> Any:
 
 def hessian(
     func: Function,
-    inputs: Any,
+    inputs: Array | tuple[Array, ...],
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
@@ -438,7 +461,7 @@ def hessian(
     if outer_jacobian_strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError(located(_STRATEGY))
 
-    def gradient(*xs: Any) -> Tensors:
+    def gradient(*xs: Tensor) -> Tensors:
         evaluation = FunctionEvaluation("hessian", func, xs, True, strict)
         results = evaluation.scalar()
         results = tuple([zeros_like(x) if g is None else g for g, x in zip(results, evaluation.inputs)])

@@ -7,7 +7,7 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from tracegrad.torch.functions.indexing.joining import stack
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.tensors.factories import zeros, zeros_like
 from tracegrad.torch.tape.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = [
     "STRICT",
@@ -83,7 +87,7 @@ def require_tensors(tensors: Any, role: str, name: str) -> tuple[Tensors, bool]:
     return (tensors if is_tuple else (tensors,)), is_tuple
 
 
-def _new_input(x: Any, create_graph: bool, requires_grad: bool) -> Any:
+def _new_input(x: Tensor, create_graph: bool, requires_grad: bool) -> Tensor:
     """Make a new Tensor with the value of `x`; its history leads to `x` if the result is differentiated."""
     if create_graph and x.requires_grad:
         return x.view_as(x)
@@ -115,13 +119,13 @@ class FunctionEvaluation:
         _check_one_element(out, self.name)
         return pulled_back(self.outputs, self.inputs, None, True)
 
-    def vector(self, v: Any, like: Tensors, is_tuple: bool) -> Tensors:
+    def vector(self, v: Array | tuple[Array, ...], like: Tensors, is_tuple: bool) -> Tensors:
         """`v`, of the shapes of `like`, as Tensors."""
         vs, _ = require_tensors(v, "v", self.name)
         _check_shapes(vs, like, is_tuple)
         return tuple([_new_input(x, self.create_graph, False) for x in vs])
 
-    def direction(self, v: Any) -> Tensors | None:
+    def direction(self, v: Array | None) -> Tensors | None:
         """`v`, of the shapes of the inputs; None if it is not given and a single 1 is meant."""
         if v is not None:
             return self.vector(v, self.inputs, self.has_tuple_input)
@@ -136,7 +140,7 @@ class FunctionEvaluation:
             if not x.requires_grad:
                 raise RuntimeError(located(_CONSTANT[kind].format(i=i)))
 
-    def filled(self, derivatives: Sequence[Any], like: Tensors, absent: str, constant: str) -> Tensors:
+    def filled(self, derivatives: Sequence[Tensor], like: Tensors, absent: str, constant: str) -> Tensors:
         """Return derivatives of the shapes of `like`, with zeros for missing ones; strict mode refuses missing ones."""
         if self.strict:
             for i, x in enumerate(derivatives):
@@ -151,12 +155,12 @@ class FunctionEvaluation:
         done = tuple([x if self.create_graph else x.detach() for x in values])
         return done if is_tuple else done[0]
 
-    def with_outputs(self, values: Sequence[Any], is_tuple: bool) -> tuple[Any, Any]:
+    def with_outputs(self, values: Sequence[Array], is_tuple: bool) -> tuple[Any, Any]:
         """Return the output of the function and the results."""
         return self.result(self.outputs, self.has_tuple_output), self.result(values, is_tuple)
 
 
-def _check_one_element(out: Any, name: str) -> None:
+def _check_one_element(out: Tensor, name: str) -> None:
     if out.numel() != 1:
         raise RuntimeError(
             located(f"The Tensor returned by the function given to {name} should contain a single element")
@@ -188,7 +192,9 @@ def _check_shapes(vs: Tensors, like: Tensors, is_tuple: bool) -> None:
 
 
 # -- passes ----------------------------------------------------------------------------------------------------------
-def pulled_back(outputs: Sequence[Any], inputs: Tensors, weights: Sequence[Any] | None, create_graph: bool) -> Tensors:
+def pulled_back(
+    outputs: Sequence[Tensor], inputs: Tensors, weights: Sequence[object] | None, create_graph: bool
+) -> Tensors:
     """Compute the cotangents of `inputs`, None for zero; absent or constant outputs contribute nothing."""
     chosen = [k for k, x in enumerate(outputs) if x is not None and x.requires_grad]
     if not chosen:
@@ -216,7 +222,7 @@ def jacobian_rows(out: Any, inputs: Tensors, create_graph: bool, at_once: bool) 
     return [None if c is None else c.view((*out.shape, *x.shape)) for c, x in zip(columns, inputs)]
 
 
-def _stacked(column: Sequence[Any], x: Any) -> Any:
+def _stacked(column: Sequence[Array], x: Tensor) -> Any:
     if all(row is None for row in column):
         return None
     return stack([zeros_like(x) if row is None else row for row in column])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,13 +23,17 @@ from tracegrad.torch.autograd.gradcheck_compare import (
 from tracegrad.torch.autograd.gradcheck_forward import ForwardCheck
 from tracegrad.torch.tape.backward import engine
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
+
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
 
 # -- public functions ------------------------------------------------------------------------------------------------
 def gradcheck(
     func: Function,
-    inputs: Any,
+    inputs: object,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -141,7 +145,7 @@ def gradcheck(
 
 def gradgradcheck(
     func: Function,
-    inputs: Any,
+    inputs: Array | tuple[Array, ...],
     grad_outputs: Any = None,
     *,
     eps: float = 1e-6,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from tracegrad.locks import new_lock
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.hooks import RemovableHandle
 from tracegrad.torch.tape.recording.node import GradientEdge, Node, Spec
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, NDArray
+
 
 __all__ = [
     "GradientEdge",
@@ -179,7 +184,7 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
         self._saved_by_memory.clear()
         self._copied.clear()
 
-    def _pack(self, tensor: Any) -> _CopyOnWriteValue:
+    def _pack(self, tensor: Tensor) -> _CopyOnWriteValue:
         value = _CopyOnWriteValue(tensor.detach())
         if len(self._saved_by_memory) >= self._room:
             self._saved_by_memory = {memory: values for memory, values in self._saved_by_memory.items() if values}
@@ -198,7 +203,7 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
             )
         return value.tensor
 
-    def before_update_of(self, array: Any) -> None:
+    def before_update_of(self, array: NDArray) -> None:
         """Copy saved values in the memory of `array`, which is about to be overwritten."""
         for value in self._saved_by_memory.pop(id(_memory(array)), ()):
             value.tensor = value.tensor.clone()
@@ -218,7 +223,7 @@ class _CopyOnWriteValue:
         self.tensor = tensor
 
 
-def _memory(array: Any) -> Any:
+def _memory(array: NDArray) -> NDArray:
     """Return the object whose memory an array is a view of."""
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base
@@ -260,7 +265,7 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
     return GradientEdge(node, number, Spec(tensor.shape, tensor.dtype))
 
 
-def increment_version(tensor: Any) -> None:
+def increment_version(tensor: Array | list[Array]) -> None:
     """Tell the tape that the memory of Tensors has been changed by other means.
 
     Parameters
@@ -309,7 +314,7 @@ class _Handle:
         self.remove()
 
 
-def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all") -> Any:
+def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all") -> _Handle:
     """Call a function in each backward pass when gradients of several Tensors are known.
 
     Parameters
@@ -352,7 +357,7 @@ def _hooks_for_any(count: int, fn: Callable[..., None]) -> list[Hook]:
     lock = new_lock()
     seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def hook(ct: Any) -> None:
+    def hook(ct: Tensor) -> None:
         with lock:
             first = STATE.sweep not in seen
             seen.add(STATE.sweep)
@@ -368,7 +373,7 @@ def _hooks_for_all(nodes: Sequence[Node], fn: Callable[..., None]) -> list[Hook]
     known: weakref.WeakKeyDictionary[Any, tuple[list[Any], list[int]]] = weakref.WeakKeyDictionary()
 
     def hook_of(k: int) -> Hook:
-        def hook(ct: Any) -> None:
+        def hook(ct: Tensor) -> None:
             sweep = STATE.sweep
             with lock:
                 if sweep not in known:

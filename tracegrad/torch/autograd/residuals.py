@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from tracegrad.ops.core.dispatch import Carrier
 from tracegrad.torch.autograd.function_ctx import FunctionCtx
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.tensor import of_array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = ["ContextResiduals"]
 
@@ -83,7 +87,7 @@ class ContextResiduals:
         """Return the avals of the number of the held context, and of all stored leaves."""
         return [Aval((), np.dtype(np.int64)), *(kind.aval for kind in self.kinds if kind.stored and kind.signature)]
 
-    def of(self, context: FunctionCtx) -> list[Any]:
+    def of(self, context: FunctionCtx) -> list[object]:
         """Return the contents of the context after a call, as arrays of these avals."""
         leaves, structure = _flattened(context)
         kinds = [_LeafKind(x) for x in leaves]
@@ -94,7 +98,7 @@ class ContextResiduals:
         arrays = [x.array if isinstance(x, Recorded) else x for x, kind in zip(leaves, kinds) if kind.stored]
         return [np.int64(0), *map(np.asarray, arrays)]
 
-    def restored(self, cls: Any, needs: tuple[bool, ...], arrays: Sequence[Any]) -> FunctionCtx:
+    def restored(self, cls: Any, needs: tuple[bool, ...], arrays: Sequence[Array]) -> FunctionCtx:
         """Return the context of a call from its stored arrays."""
         number, supply = int(arrays[0]), iter(arrays[1:])
         if number or None in [kind.signature for kind in self.kinds]:

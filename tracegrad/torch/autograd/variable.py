@@ -11,7 +11,7 @@ __all__ = ["Variable"]
 
 
 class _VariableMeta(type):
-    def __instancecheck__(cls, x: Any) -> bool:
+    def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, Tensor)
 
 

@@ -5,9 +5,13 @@ Questions are answered, and what would have no effect has none. All that needs a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tracegrad.torch.functions.core.device import check_device
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DeviceLike
+
 
 __all__ = [
     "current_device",
@@ -132,7 +136,7 @@ def empty_cache() -> None:
     """
 
 
-def memory_allocated(device: Any = None) -> int:
+def memory_allocated(device: DeviceLike = None) -> int:
     """Return the number of bytes of Tensors on a CUDA device, which is 0.
 
     Parameters
@@ -153,7 +157,7 @@ def memory_allocated(device: Any = None) -> int:
     return 0
 
 
-def max_memory_allocated(device: Any = None) -> int:
+def max_memory_allocated(device: DeviceLike = None) -> int:
     """Return the largest number of bytes of Tensors on a CUDA device, which is 0.
 
     Parameters
@@ -197,7 +201,7 @@ def current_device() -> int:
     return 0
 
 
-def get_device_name(device: Any = None) -> str:
+def get_device_name(device: DeviceLike = None) -> str:
     """Raise RuntimeError: there is no CUDA device.
 
     Parameters
@@ -225,7 +229,7 @@ def get_device_name(device: Any = None) -> str:
     return ""
 
 
-def set_device(device: Any) -> None:
+def set_device(device: DeviceLike) -> None:
     """Raise RuntimeError: there is no CUDA device.
 
     Parameters
@@ -246,7 +250,7 @@ def set_device(device: Any) -> None:
         check_device("cuda")
 
 
-def synchronize(device: Any = None) -> None:
+def synchronize(device: DeviceLike = None) -> None:
     """Raise RuntimeError: there is no CUDA device.
 
     Parameters

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tracegrad.torch import amp
 from tracegrad.torch.amp import custom_bwd, custom_fwd
 
+if TYPE_CHECKING:
+    from tracegrad.typing import DTypeLike
+
+
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
 
-def autocast(enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> amp.autocast:
+def autocast(enabled: bool = True, dtype: DTypeLike = None, cache_enabled: bool = True) -> amp.autocast:
     """Return `torch.amp.autocast("cuda")`, which changes no dtype.
 
     Parameters

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Size
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints, draws
 from tracegrad.torch.distributions.counts import Binomial, ProbsOrLogits, enumerated, one_of_two
 from tracegrad.torch.distributions.distribution import Distribution
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import FUNCTIONS
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.tensors.dtypes import finfo
 from tracegrad.torch.tape.tensors.factories import eye, full_like
 from tracegrad.torch.tape.tensors.ranges import arange
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["Categorical", "Multinomial", "OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
@@ -64,7 +68,7 @@ class Categorical(ProbsOrLogits):
         with no_grad():
             return (draws.exponential(shape, self._param.dtype) / self.probs).argmin(-1)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Any:
         self._check_sample(value)
         index, logits = FUNCTIONS["broadcast_tensors"](value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, index[..., :1]).squeeze(-1)
@@ -82,7 +86,9 @@ class OfCategorical(Distribution):
 
     _categorical: Categorical
 
-    def _begin_categorical(self, probs: Any, logits: Any, validate_args: bool | None) -> None:
+    def _begin_categorical(
+        self, probs: Tensor | float | None, logits: Tensor | float | None, validate_args: bool | None
+    ) -> None:
         self._categorical = Categorical(probs, logits)
         shape = self._categorical.param_shape
         Distribution.__init__(self, shape[:-1], shape[-1:], validate_args)
@@ -106,7 +112,7 @@ class OfCategorical(Distribution):
         """Shape of the parameter."""
         return self._categorical.param_shape
 
-    def _one_hot(self, index: Any) -> Any:
+    def _one_hot(self, index: Tensor) -> Any:
         classes = arange(self._event_shape[0])
         return (index.unsqueeze(-1) == classes).to(self._param.dtype)
 
@@ -141,7 +147,7 @@ class OneHotCategorical(OfCategorical):
     def sample(self, sample_shape: Any = ()) -> Any:
         return self._one_hot(self._categorical.sample(sample_shape))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Any:
         self._check_sample(value)
         return self._categorical.log_prob(value.argmax(-1))
 
@@ -202,7 +208,7 @@ class Multinomial(OfCategorical):
     def sample(self, sample_shape: Any = ()) -> Any:
         return self._one_hot(self._categorical.sample((self.total_count, *sample_shape))).sum(0)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Any:
         self._check_sample(value)
         ways = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
         never = (value == 0) & (self.logits == -math.inf)

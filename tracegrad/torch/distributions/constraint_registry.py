@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.distributions import constraints, transforms
+
+if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import (
+        Constraint,
+        _CatConstraint,
+        _IndependentConstraint,
+        _StackConstraint,
+    )
+    from tracegrad.torch.distributions.joined_transforms import StackTransform
+    from tracegrad.torch.distributions.transform import IndependentTransform, Transform
+
 
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
 
@@ -45,7 +56,7 @@ class ConstraintRegistry:
 biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
 
 
-def _registered(*rows: Any, registries: Any = (biject_to, transform_to)) -> Callable[[Any], Any]:
+def _registered(*rows: object, registries: Any = (biject_to, transform_to)) -> Callable[[Any], Any]:
     def declare(factory: Callable[[Any], Any]) -> Callable[[Any], Any]:
         for registry in registries:
             for constraint in rows:
@@ -56,25 +67,25 @@ def _registered(*rows: Any, registries: Any = (biject_to, transform_to)) -> Call
 
 
 @_registered(constraints.real)
-def _identity(constraint: Any) -> Any:
+def _identity(constraint: Constraint) -> Transform:
     return transforms.identity_transform
 
 
 @_registered(constraints.positive, constraints.nonnegative)
-def _above(constraint: Any) -> Any:
+def _above(constraint: Any) -> Transform:
     parts = [transforms.ExpTransform(), transforms.AffineTransform(constraint.lower_bound, 1)]
     return parts[0] if _is_zero(constraint.lower_bound) else transforms.ComposeTransform(parts)
 
 
 @_registered(constraints.less_than)
-def _below(constraint: Any) -> Any:
+def _below(constraint: Any) -> Transform:
     return transforms.ComposeTransform(
         [transforms.ExpTransform(), transforms.AffineTransform(constraint.upper_bound, -1)]
     )
 
 
 @_registered(constraints.interval, constraints.half_open_interval)
-def _between(constraint: Any) -> Any:
+def _between(constraint: Any) -> Transform:
     low, high = constraint.lower_bound, constraint.upper_bound
     if _is_zero(low) and isinstance(high, int | float) and high == 1:
         return transforms.SigmoidTransform()
@@ -88,42 +99,42 @@ def _is_zero(bound: Any) -> bool:
 
 
 @_registered(constraints.simplex, registries=[biject_to])
-def _stick_breaking(constraint: Any) -> Any:
+def _stick_breaking(constraint: Constraint) -> Transform:
     return transforms.StickBreakingTransform()
 
 
 @_registered(constraints.simplex, registries=[transform_to])
-def _softmax(constraint: Any) -> Any:
+def _softmax(constraint: Constraint) -> Transform:
     return transforms.SoftmaxTransform()
 
 
 @_registered(constraints.lower_cholesky, registries=[transform_to])
-def _cholesky(constraint: Any) -> Any:
+def _cholesky(constraint: Constraint) -> Any:
     return transforms.LowerCholeskyTransform()
 
 
 @_registered(constraints.positive_definite, constraints.positive_semidefinite, registries=[transform_to])
-def _positive_definite(constraint: Any) -> Any:
+def _positive_definite(constraint: Constraint) -> Transform:
     return transforms.PositiveDefiniteTransform()
 
 
 @_registered(constraints.corr_cholesky)
-def _correlations(constraint: Any) -> Any:
+def _correlations(constraint: Constraint) -> Transform:
     return transforms.CorrCholeskyTransform()
 
 
 def _of_parts(registry: ConstraintRegistry) -> None:
     """Register constraints that are made of others: each part has its transform in the same registry."""
 
-    def independent(constraint: Any) -> Any:
+    def independent(constraint: _IndependentConstraint) -> IndependentTransform:
         base = registry(constraint.base_constraint)
         return transforms.IndependentTransform(base, constraint.reinterpreted_batch_ndims)
 
-    def cat(constraint: Any) -> Any:
+    def cat(constraint: _CatConstraint) -> Any:
         parts = [registry(c) for c in constraint.cseq]
         return transforms.CatTransform(parts, constraint.dim, constraint.lengths)
 
-    def stack(constraint: Any) -> Any:
+    def stack(constraint: _StackConstraint) -> StackTransform:
         return transforms.StackTransform([registry(c) for c in constraint.cseq], constraint.dim)
 
     for constraint, factory in (

@@ -10,6 +10,7 @@ from typing import Any
 
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.linalg.matrices import eigvalsh
+from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.dtypes import finfo
 from tracegrad.torch.tape.tensors.factories import full
 
@@ -72,7 +73,7 @@ class Constraint:
 class _Dependent(Constraint):
     """Support that depends on parameters, and is only known for a distribution."""
 
-    def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented):
+    def __init__(self, *, is_discrete: bool = NotImplemented, event_dim: Any = NotImplemented):
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
     @property
@@ -85,12 +86,12 @@ class _Dependent(Constraint):
         """Number of dimensions of an event; NotImplementedError if that depends on the parameters."""
         return self._known(self._event_dim, "event_dim")
 
-    def _known(self, value: Any, name: str) -> Any:
+    def _known(self, value: Any, name: str) -> object:
         if value is NotImplemented:
             raise NotImplementedError(f".{name} cannot be determined statically")
         return value
 
-    def __call__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> Any:
+    def __call__(self, *, is_discrete: bool = NotImplemented, event_dim: int = NotImplemented) -> Constraint:
         return _Dependent(
             is_discrete=self._is_discrete if is_discrete is NotImplemented else is_discrete,
             event_dim=self._event_dim if event_dim is NotImplemented else event_dim,
@@ -103,15 +104,15 @@ class _Dependent(Constraint):
 class _DependentProperty(property, _Dependent):
     """Property whose value is a constraint; on the class it is a dependent constraint."""
 
-    def __init__(self, fn: Any = None, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented):
+    def __init__(self, fn: Any = None, *, is_discrete: bool = NotImplemented, event_dim: Any = NotImplemented):
         super().__init__(fn)
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
-    def __call__(self, fn: Callable[[Any], Any]) -> Any:  # type: ignore[override]
+    def __call__(self, fn: Callable[[Any], Any]) -> Constraint:  # type: ignore[override]
         return _DependentProperty(fn, is_discrete=self._is_discrete, event_dim=self._event_dim)
 
 
-def is_dependent(constraint: Any) -> bool:
+def is_dependent(constraint: Constraint) -> bool:
     """Whether a constraint is known only for a distribution with its parameters.
 
     >>> is_dependent(real), is_dependent(dependent)
@@ -158,18 +159,18 @@ class _Bounded(Constraint):
 
 class _TwoBounds(_Bounded):
     _bounds = "lower_bound", "upper_bound"
-    lower_bound: Any
-    upper_bound: Any
+    lower_bound: Tensor | float
+    upper_bound: Tensor | float
 
 
 class _LowerBound(_Bounded):
     _bounds = ("lower_bound",)
-    lower_bound: Any
+    lower_bound: Tensor | float
 
 
 class _UpperBound(_Bounded):
     _bounds = ("upper_bound",)
-    upper_bound: Any
+    upper_bound: Tensor | float
 
 
 class _Interval(_TwoBounds):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Size
 from tracegrad.errors import located
@@ -11,26 +11,33 @@ from tracegrad.torch.distributions import constraints, draws
 from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.distributions.exp_family import ExponentialFamily
 from tracegrad.torch.distributions.utils import (
+    FUNCTIONS,
     broadcast_all,
     clamp_probs,
     lazy_property,
     logits_to_probs,
     probs_to_logits,
 )
-from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import special
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn import functional as F
+from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import zeros_like
 from tracegrad.torch.tape.tensors.random import binomial, poisson, rand
 from tracegrad.torch.tape.tensors.ranges import arange
+
+if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import _IntegerInterval
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, Shape
+
 
 __all__ = ["Bernoulli", "Binomial", "ContinuousBernoulli", "Geometric", "NegativeBinomial", "Poisson"]
 
 _where = FUNCTIONS["where"]
 
 
-def one_of_two(probs: Any, logits: Any) -> str:
+def one_of_two(probs: Tensor | float | None, logits: Tensor | float | None) -> str:
     """Return the name of the parameter that is not None; ValueError unless it is one of the two."""
     if (probs is None) == (logits is None):
         raise ValueError(located("Either `probs` or `logits` must be specified, but not both."))
@@ -99,14 +106,14 @@ class Bernoulli(BinaryLogits, ExponentialFamily):
         return self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return _where(self.probs == 0.5, math.nan, (self.probs >= 0.5).to(self._param.dtype))
 
     @property
     def variance(self) -> Any:
         return self.probs * (1 - self.probs)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: object = ()) -> Any:
         with no_grad():
             drawn = rand(self._extended_shape(sample_shape), dtype=self._param.dtype)
             return (drawn < self.probs).to(self._param.dtype)
@@ -122,10 +129,10 @@ class Bernoulli(BinaryLogits, ExponentialFamily):
         return enumerated(2, self._batch_shape, self._param.dtype, expand)
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.logits,)
 
-    def _log_normalizer(self, x: Any) -> Any:
+    def _log_normalizer(self, x: Array) -> Any:
         return -F.logsigmoid(-x)
 
 
@@ -166,11 +173,11 @@ class ContinuousBernoulli(BinaryLogits, ExponentialFamily):
     def _far(self) -> Any:
         return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
 
-    def _far_probs(self) -> Any:
+    def _far_probs(self) -> Tensor:
         """Return the probabilities, with one outside of `lims` in place of those inside."""
         return _where(self._far(), self.probs, self._lims[0])
 
-    def _log_norm(self) -> Any:
+    def _log_norm(self) -> Tensor:
         p = self._far_probs()
         below, above = _where(p <= 0.5, p, 0.0), _where(p >= 0.5, p, 1.0)
         ratio = ((-p).log1p() - p.log()).abs().log()
@@ -185,25 +192,25 @@ class ContinuousBernoulli(BinaryLogits, ExponentialFamily):
         return _where(self._far(), far, 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x.square()) * x)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         p, x = self._far_probs(), (self.probs - 0.5).square()
         far = p * (p - 1.0) / (1.0 - 2.0 * p).square() + 1.0 / ((-p).log1p() - p.log()).square()
         return _where(self._far(), far, 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return self.icdf(draws.uniform(self._extended_shape(sample_shape), self.probs.dtype))
 
     def log_prob(self, value: Any) -> Any:
         self._check_sample(value)
         return -_cross_entropy(self.logits, value) + self._log_norm()
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         p = self._far_probs()
         far = (p**value * (1.0 - p) ** (1.0 - value) + p - 1.0) / (2.0 * p - 1.0)
         return _where(self._far(), far, value).clamp(min=0.0, max=1.0)
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         p = self._far_probs()
         low = (-p).log1p()
         far = ((-p + value * (2.0 * p - 1.0)).log1p() - low) / (p.log() - low)
@@ -214,10 +221,10 @@ class ContinuousBernoulli(BinaryLogits, ExponentialFamily):
         return self.mean * (low - high) - self._log_norm() - low
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.logits,)
 
-    def _log_normalizer(self, x: Any) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Any:
         near = (x > self._lims[0] - 0.5) & (x < self._lims[1] - 0.5)
         far_x = _where(near, 1.0, x)
         return _where(near, x / 2.0 + x.square() / 24.0, (far_x.expm1() / far_x).log())
@@ -255,7 +262,7 @@ class Geometric(BinaryLogits):
     def variance(self) -> Any:
         return (1.0 / self.probs - 1.0) / self.probs
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: object = ()) -> Any:
         with no_grad():
             u = draws.uniform(self._extended_shape(sample_shape), self.probs.dtype)
             return (u.log() / (-self.probs).log1p()).floor()
@@ -282,14 +289,14 @@ class Binomial(BinaryLogits):
         "logits": constraints.real,
     }
     has_enumerate_support = True
-    total_count: Any
+    total_count: Tensor
 
     def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         self._begin_binary(probs, logits, validate_args, total_count=total_count)
         self.total_count = self.total_count.type_as(self._param)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> _IntegerInterval:
         return constraints.integer_interval(0, self.total_count)
 
     @property
@@ -297,19 +304,19 @@ class Binomial(BinaryLogits):
         return self.total_count * self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return FUNCTIONS["minimum"](((self.total_count + 1) * self.probs).floor(), self.total_count)
 
     @property
     def variance(self) -> Any:
         return self.total_count * self.probs * (1 - self.probs)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: object = ()) -> Any:
         shape = self._extended_shape(sample_shape)
         with no_grad():
             return binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         n = self.total_count
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
@@ -342,7 +349,7 @@ class NegativeBinomial(BinaryLogits):
         "logits": constraints.real,
     }
     support = constraints.nonnegative_integer
-    total_count: Any
+    total_count: Tensor
 
     def __init__(self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
         self._begin_binary(probs, logits, validate_args, total_count=total_count)
@@ -365,7 +372,7 @@ class NegativeBinomial(BinaryLogits):
             rates = draws.gamma(self.total_count.expand(self._extended_shape(sample_shape)))
             return poisson(rates * self.logits.exp())
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         n = self.total_count
         logs = n * F.logsigmoid(-self.logits) + value * F.logsigmoid(self.logits)
@@ -383,7 +390,7 @@ class Poisson(ExponentialFamily):
 
     arg_constraints = {"rate": constraints.nonnegative}  # noqa: RUF012
     support = constraints.nonnegative_integer
-    rate: Any
+    rate: Tensor
 
     def __init__(self, rate: Any, validate_args: bool | None = None):
         self._begin(validate_args, rate=rate)
@@ -393,24 +400,24 @@ class Poisson(ExponentialFamily):
         return self.rate
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.rate.floor()
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.rate
 
     def sample(self, sample_shape: Any = ()) -> Any:
         with no_grad():
             return poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return value.xlogy(self.rate) - self.rate - (value + 1).lgamma()
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.rate.log(),)
 
-    def _log_normalizer(self, x: Any) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Any:
         return x.exp()

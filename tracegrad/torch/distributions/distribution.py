@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracegrad.avals import Size
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
-from tracegrad.torch.distributions.utils import broadcast_all, lazy_property
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import FUNCTIONS, broadcast_all, lazy_property
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape import Tensor
+
+if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import Constraint
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Shape
+
 
 __all__ = ["Distribution"]
 
@@ -49,7 +54,7 @@ class Distribution:
         if self._validate_args:
             self._check_parameters()
 
-    def _begin(self, validate_args: bool | None, **parameters: Any) -> None:
+    def _begin(self, validate_args: bool | None, **parameters: Tensor | float) -> None:
         """Set parameters that are broadcast to the batch shape, and initialize a distribution of numbers."""
         self.__dict__.update(zip(parameters, broadcast_all(*parameters.values())))
         Distribution.__init__(self, next(iter(self.__dict__.values())).shape, validate_args=validate_args)
@@ -91,7 +96,7 @@ class Distribution:
         return self._event_shape
 
     @property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         """Constraint of the samples."""
         raise NotImplementedError
 
@@ -108,7 +113,7 @@ class Distribution:
         new._batch_shape = shape
         return new
 
-    def _expanded(self, value: Any, shape: Any) -> Any:
+    def _expanded(self, value: Tensor, shape: Sequence[int]) -> Any:
         """Return a parameter for another batch shape; other attributes stay unchanged."""
         rank = len(self._batch_shape)
         if isinstance(value, Distribution):
@@ -117,7 +122,7 @@ class Distribution:
             return FUNCTIONS["broadcast_to"](value, (*shape, *value.shape[rank:]))
         return value
 
-    def _get_checked_instance(self, cls: Any, _instance: Any = None) -> Any:
+    def _get_checked_instance(self, cls: Any, _instance: object = None) -> Any:
         if _instance is None and type(self).__init__ != cls.__init__:
             raise NotImplementedError(
                 located(
@@ -138,17 +143,17 @@ class Distribution:
         raise NotImplementedError
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         """Mode: the most likely value."""
         raise NotImplementedError(f"{type(self)} does not implement mode")
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         """Variance."""
         raise NotImplementedError
 
     @property
-    def stddev(self) -> Any:
+    def stddev(self) -> Tensor:
         """Standard deviation."""
         return self.variance.sqrt()
 
@@ -158,7 +163,7 @@ class Distribution:
         with no_grad():
             return self.rsample(sample_shape)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         """Draw samples that have derivatives with respect to the parameters."""
         raise NotImplementedError
 
@@ -168,19 +173,19 @@ class Distribution:
         return self.sample(Size((n,)))
 
     # -- probabilities -------------------------------------------------------------------------------------------
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         """Return the logarithm of the density or probability at `value`, for each event."""
         raise NotImplementedError
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         """Return the probability of samples up to `value`."""
         raise NotImplementedError
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         """Return the quantile at the probability `value`."""
         raise NotImplementedError
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         """Return all values of a discrete distribution along dimension 0, with the batch expanded or of size 1."""
         raise NotImplementedError
 
@@ -192,11 +197,11 @@ class Distribution:
         """Return exp(entropy)."""
         return self.entropy().exp()
 
-    def _check_sample(self, value: Any) -> None:
+    def _check_sample(self, value: Tensor) -> None:
         if self._validate_args:
             self._validate_sample(value)
 
-    def _validate_sample(self, value: Any) -> None:
+    def _validate_sample(self, value: Tensor) -> None:
         """Raise ValueError unless `value` has the right shape and is in the support."""
         if not isinstance(value, Tensor):
             raise ValueError(located("The value argument to log_prob must be a Tensor"))

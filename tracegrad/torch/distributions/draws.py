@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.scipy_api.special import call
 from tracegrad.torch.distributions.utils import clamp_open
 from tracegrad.torch.tape.tensors.dtypes import finfo
 from tracegrad.torch.tape.tensors.random import draw_with, rand
 from tracegrad.typing import DType, Shape
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
 def uniform(shape: Shape, dtype: DType) -> Any:
@@ -21,7 +24,7 @@ def exponential(shape: Shape, dtype: DType) -> Any:
     return -uniform(shape, dtype).log()
 
 
-def gamma(concentration: Any) -> Any:
+def gamma(concentration: Tensor) -> Any:
     """Draw one number for each concentration from the gamma distribution of rate 1.
 
     The derivative of a number x with respect to the concentration a is -(dF/da) / (dF/dx), for the distribution

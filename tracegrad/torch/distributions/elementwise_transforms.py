@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.transform import Transform, WithoutParameters, sum_rightmost
-from tracegrad.torch.distributions.utils import broadcast_all, clamp_open
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import FUNCTIONS, broadcast_all, clamp_open
 from tracegrad.torch.nn import functional as F
 from tracegrad.torch.tape.tensors.factories import full_like
+
+if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import Constraint
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, Shape
+
 
 __all__ = [
     "AbsTransform",
@@ -42,13 +47,13 @@ class ExpTransform(_Increasing):
 
     codomain = constraints.positive
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.exp()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x
 
 
@@ -69,7 +74,7 @@ class SigmoidTransform(_Increasing):
         y = clamp_open(y)
         return y.log() - (-y).log1p()
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Array:
         return F.logsigmoid(x) + F.logsigmoid(-x)
 
 
@@ -83,13 +88,13 @@ class SoftplusTransform(_Increasing):
 
     codomain = constraints.positive
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Array) -> Any:
         return F.softplus(x)
 
     def _inverse(self, y: Any) -> Any:
         return (-y).expm1().neg().log() + y
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Array:
         return F.logsigmoid(x)
 
 
@@ -103,13 +108,13 @@ class TanhTransform(_Increasing):
 
     codomain = constraints.interval(-1.0, 1.0)
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.tanh()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.atanh()
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         # log(1 - tanh(x)**2) without cancellation
         return 2.0 * (math.log(2.0) - x + F.logsigmoid(2.0 * x))
 
@@ -125,10 +130,10 @@ class AbsTransform(WithoutParameters):
     domain = constraints.real
     codomain = constraints.positive
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.abs()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y
 
 
@@ -144,7 +149,7 @@ class PowerTransform(Transform):
     bijective = True
     _arguments = ("exponent",)
 
-    def __init__(self, exponent: Any, cache_size: int = 0):
+    def __init__(self, exponent: object, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         (self.exponent,) = broadcast_all(exponent)
 
@@ -158,16 +163,16 @@ class PowerTransform(Transform):
 
     __hash__ = object.__hash__
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.pow(self.exponent)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.pow(1 / self.exponent)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         return (self.exponent * y / x).abs().log()
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Any:
         return FUNCTIONS["broadcast_shapes"](shape, self.exponent.shape)
 
     inverse_shape = forward_shape
@@ -194,7 +199,7 @@ class AffineTransform(Transform):
         return self._event_dim
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         """Constraint of the input."""
         return constraints.real if self.event_dim == 0 else constraints.independent(constraints.real, self.event_dim)
 
@@ -225,7 +230,7 @@ class AffineTransform(Transform):
         shape = FUNCTIONS["broadcast_shapes"](result.shape, x.shape)
         return sum_rightmost(result.expand(shape), self.event_dim)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Any:
         shapes = [getattr(parameter, "shape", ()) for parameter in (self.loc, self.scale)]
         return FUNCTIONS["broadcast_shapes"](shape, *shapes)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.autograd import grad
 from tracegrad.torch.distributions.distribution import Distribution
 
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
+
 __all__ = ["ExponentialFamily"]
 
 
-def differentiable(parameter: Any) -> Any:
+def differentiable(parameter: Tensor) -> Tensor:
     """Return the parameter, or a copy without history that requires grad."""
     return parameter if parameter.requires_grad else parameter.detach().requires_grad_()
 
@@ -27,14 +31,14 @@ class ExponentialFamily(Distribution):
     """
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         raise NotImplementedError
 
     def _log_normalizer(self, *natural_params: Any) -> Any:
         raise NotImplementedError
 
     @property
-    def _mean_carrier_measure(self) -> Any:
+    def _mean_carrier_measure(self) -> Tensor | float:
         raise NotImplementedError
 
     def entropy(self) -> Any:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints, draws
 from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.distributions.exp_family import ExponentialFamily
-from tracegrad.torch.distributions.utils import EULER, broadcast_all
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import EULER, FUNCTIONS, broadcast_all
 from tracegrad.torch.functions.math import special
+from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import zeros_like
 from tracegrad.torch.tape.tensors.ranges import arange
+
+if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import _GreaterThanEq
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "InverseGamma", "Pareto", "Weibull"]
 
@@ -32,7 +38,7 @@ class Exponential(ExponentialFamily):
     support = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
-    rate: Any
+    rate: Tensor
 
     def __init__(self, rate: Any, validate_args: bool | None = None):
         self._begin(validate_args, rate=rate)
@@ -46,17 +52,17 @@ class Exponential(ExponentialFamily):
         return zeros_like(self.rate)
 
     @property
-    def stddev(self) -> Any:
+    def stddev(self) -> Tensor:
         return self.rate.reciprocal()
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.rate.pow(-2)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         return draws.exponential(self._extended_shape(sample_shape), self.rate.dtype) / self.rate
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return self.rate.log() - self.rate * value
 
@@ -67,11 +73,11 @@ class Exponential(ExponentialFamily):
     def icdf(self, value: Any) -> Any:
         return -(-value).log1p() / self.rate
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         return 1.0 - self.rate.log()
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return (-self.rate,)
 
     def _log_normalizer(self, x: Any) -> Any:
@@ -92,8 +98,8 @@ class Gamma(ExponentialFamily):
     support = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
-    concentration: Any
-    rate: Any
+    concentration: Tensor
+    rate: Tensor
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
         self._begin(validate_args, concentration=concentration, rate=rate)
@@ -103,17 +109,17 @@ class Gamma(ExponentialFamily):
         return self.concentration / self.rate
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return ((self.concentration - 1) / self.rate).clamp(min=0)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.concentration / self.rate.square()
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         return draws.gamma(self.concentration.expand(self._extended_shape(sample_shape))) / self.rate
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         power = (self.concentration - 1).xlogy(value) + self.concentration * self.rate.log()
         return power - self.rate * value - self.concentration.lgamma()
@@ -122,13 +128,13 @@ class Gamma(ExponentialFamily):
         self._check_sample(value)
         return special.gammainc(self.concentration, self.rate * value)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         concentration = self.concentration
         result = concentration - self.rate.log() + concentration.lgamma()
         return result + (1.0 - concentration) * concentration.digamma()
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return self.concentration - 1, -self.rate
 
     def _log_normalizer(self, x: Any, y: Any) -> Any:
@@ -149,7 +155,7 @@ class Chi2(Gamma):
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
 
     @property
-    def df(self) -> Any:
+    def df(self) -> Tensor:
         """Degrees of freedom."""
         return self.concentration * 2
 
@@ -164,8 +170,8 @@ class InverseGamma(Distribution):
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}  # noqa: RUF012
     support = constraints.positive
     has_rsample = True
-    concentration: Any
-    rate: Any
+    concentration: Tensor
+    rate: Tensor
 
     def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
         self._begin(validate_args, concentration=concentration, rate=rate)
@@ -175,18 +181,18 @@ class InverseGamma(Distribution):
         return _where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.rate / (self.concentration + 1)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         a = self.concentration
         return _where(a > 2, self.rate.square() / ((a - 1).square() * (a - 2)), math.inf)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         return self.rate / draws.gamma(self.concentration.expand(self._extended_shape(sample_shape)))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         a = self.concentration
         return a * self.rate.log() - a.lgamma() - (a + 1) * value.log() - self.rate / value
@@ -195,7 +201,7 @@ class InverseGamma(Distribution):
         self._check_sample(value)
         return special.gammaincc(self.concentration, self.rate / value)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         a = self.concentration
         return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()
 
@@ -210,8 +216,8 @@ class Weibull(Distribution):
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}  # noqa: RUF012
     support = constraints.positive
     has_rsample = True
-    scale: Any
-    concentration: Any
+    scale: Tensor
+    concentration: Tensor
 
     def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None):
         self._begin(validate_args, scale=scale, concentration=concentration)
@@ -221,12 +227,12 @@ class Weibull(Distribution):
         return self.scale * (1 + self.concentration.reciprocal()).lgamma().exp()
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         base = ((self.concentration - 1) / self.concentration).clamp(min=0)
         return self.scale * base ** self.concentration.reciprocal()
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         inverse = self.concentration.reciprocal()
         return self.scale.square() * ((1 + 2 * inverse).lgamma().exp() - (2 * (1 + inverse).lgamma()).exp())
 
@@ -234,7 +240,7 @@ class Weibull(Distribution):
         times = draws.exponential(self._extended_shape(sample_shape), self.scale.dtype)
         return self.scale * times ** self.concentration.reciprocal()
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         ratio = value / self.scale
         power = (self.concentration - 1) * ratio.log() - ratio**self.concentration
@@ -247,7 +253,7 @@ class Weibull(Distribution):
     def icdf(self, value: Any) -> Any:
         return self.scale * (-(-value).log1p()) ** self.concentration.reciprocal()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         inverse = self.concentration.reciprocal()
         return EULER * (1 - inverse) + (self.scale * inverse).log() + 1
 
@@ -261,14 +267,14 @@ class Pareto(Distribution):
 
     arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}  # noqa: RUF012
     has_rsample = True
-    scale: Any
-    alpha: Any
+    scale: Tensor
+    alpha: Tensor
 
     def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None):
         self._begin(validate_args, scale=scale, alpha=alpha)
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> _GreaterThanEq:
         return constraints.greater_than_eq(self.scale)
 
     @property
@@ -277,18 +283,18 @@ class Pareto(Distribution):
         return a * self.scale / (a - 1)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.scale
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         a = self.alpha.clamp(min=2)
         return self.scale.square() * a / ((a - 1).square() * (a - 2))
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         return self.scale * (draws.exponential(self._extended_shape(sample_shape), self.scale.dtype) / self.alpha).exp()
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1) * value.log()
 
@@ -299,7 +305,7 @@ class Pareto(Distribution):
     def icdf(self, value: Any) -> Any:
         return self.scale * (-(-value).log1p() / self.alpha).exp()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())
 
 
@@ -316,14 +322,14 @@ class Beta(ExponentialFamily):
     support = constraints.unit_interval
     has_rsample = True
     _mean_carrier_measure = 0
-    concentration1: Any
-    concentration0: Any
+    concentration1: Tensor
+    concentration0: Tensor
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None):
         self._begin(validate_args, concentration1=concentration1, concentration0=concentration0)
 
     @property
-    def _total(self) -> Any:
+    def _total(self) -> Tensor:
         return self.concentration1 + self.concentration0
 
     @property
@@ -331,7 +337,7 @@ class Beta(ExponentialFamily):
         return self.concentration1 / self._total
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         one, zero = self.concentration1, self.concentration0
         inside = (one - 1) / _where((one > 1) & (zero > 1), self._total - 2, 1.0)
         at_ends = _where(one == zero, math.nan, (one > zero).to(one.dtype))
@@ -339,7 +345,7 @@ class Beta(ExponentialFamily):
         return _where((one > 1) & (zero > 1), inside, at_ends)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.concentration1 * self.concentration0 / (self._total.square() * (self._total + 1))
 
     def rsample(self, sample_shape: Any = ()) -> Any:
@@ -347,23 +353,23 @@ class Beta(ExponentialFamily):
         one, zero = draws.gamma(self.concentration1.expand(shape)), draws.gamma(self.concentration0.expand(shape))
         return one / (one + zero)
 
-    def _log_beta(self) -> Any:
+    def _log_beta(self) -> Tensor:
         return self.concentration1.lgamma() + self.concentration0.lgamma() - self._total.lgamma()
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         powers = (self.concentration1 - 1).xlogy(value) + special.xlog1py(self.concentration0 - 1, -value)
         return powers - self._log_beta()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         terms = [(c - 1) * c.digamma() for c in (self.concentration1, self.concentration0)]
         return self._log_beta() - sum(terms) + (self._total - 2) * self._total.digamma()
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return self.concentration1, self.concentration0
 
-    def _log_normalizer(self, x: Any, y: Any) -> Any:
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Any:
         return x.lgamma() + y.lgamma() - (x + y).lgamma()
 
 
@@ -393,7 +399,7 @@ class Dirichlet(ExponentialFamily):
         return self.concentration / self.concentration.sum(-1, True)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         above = (self.concentration - 1).clamp(min=0)
         corner = self.concentration.argmax(-1).unsqueeze(-1) == arange(self._event_shape[0])
         at_corner = (self.concentration < 1).all(-1).unsqueeze(-1)
@@ -418,8 +424,8 @@ class Dirichlet(ExponentialFamily):
         return self._log_normalizer(self.concentration) + (total - k) * total.digamma() - terms
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.concentration,)
 
-    def _log_normalizer(self, x: Any) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Any:
         return x.lgamma().sum(-1) - x.sum(-1).lgamma()

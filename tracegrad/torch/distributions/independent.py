@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.distributions.transform import sum_rightmost
+
+if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import _IndependentConstraint
+
 
 __all__ = ["Independent"]
 
@@ -58,7 +62,7 @@ class Independent(Distribution):
         return self.reinterpreted_batch_ndims == 0 and bool(self.base_dist.has_enumerate_support)
 
     @constraints.dependent_property
-    def support(self) -> Any:
+    def support(self) -> _IndependentConstraint:
         result = self.base_dist.support
         count = self.reinterpreted_batch_ndims
         return constraints.independent(result, count) if count else result

@@ -7,7 +7,7 @@ from typing import Any
 
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.transform import Transform, sum_rightmost
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import FUNCTIONS
 
 __all__ = ["CatTransform", "StackTransform"]
 

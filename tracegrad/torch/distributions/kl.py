@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.autograd import grad
 from tracegrad.torch.distributions.categorical import Categorical, OneHotCategorical
@@ -24,11 +24,14 @@ from tracegrad.torch.distributions.multivariate_normal import (
 from tracegrad.torch.distributions.normal import HalfNormal, Normal
 from tracegrad.torch.distributions.transform import sum_rightmost
 from tracegrad.torch.distributions.transformed_distribution import TransformedDistribution
-from tracegrad.torch.distributions.utils import EULER
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import EULER, FUNCTIONS
 from tracegrad.torch.nn import functional as F
 from tracegrad.torch.tape.tensors.factories import full_like
 from tracegrad.utils.pair_registry import PairRegistry
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["kl_divergence", "register_kl"]
 
@@ -37,7 +40,7 @@ _REGISTRY = PairRegistry(_FORMULAS)
 _where = FUNCTIONS["where"]
 
 
-def register_kl(type_p: Any, type_q: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def register_kl(type_p: type, type_q: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function of (p, q) for `kl_divergence`, as a decorator; also for subclasses.
 
     TypeError for other objects than classes of distributions.
@@ -52,14 +55,14 @@ def register_kl(type_p: Any, type_q: Any) -> Callable[[Callable[..., Any]], Call
         if not isinstance(cls, type) or not issubclass(cls, Distribution):
             raise TypeError(f"Expected {name} to be a Distribution subclass but got {cls}")
 
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+    def declare(function: Callable[..., object]) -> Callable[..., object]:
         _REGISTRY.add(type_p, type_q, function)
         return function
 
     return declare
 
 
-def kl_divergence(p: Any, q: Any) -> Any:
+def kl_divergence(p: Distribution, q: Distribution) -> Any:
     """Return the divergence KL(p || q) = E_p[log p(x) - log q(x)] for each element of the batch.
 
     NotImplementedError if no formula of the pair is registered.
@@ -109,7 +112,7 @@ def _of_transformed(p: Any, q: Any) -> Any:
 
 # -- of one family -------------------------------------------------------------------------------------------------
 @register_kl(Bernoulli, Bernoulli)
-def _of_bernoulli(p: Any, q: Any) -> Any:
+def _of_bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
     terms = []
     for sign, chance, other in ((1, p.probs, q.probs), (-1, 1 - p.probs, 1 - q.probs)):
         term = chance * (F.logsigmoid(sign * p.logits) - F.logsigmoid(sign * q.logits))
@@ -118,7 +121,7 @@ def _of_bernoulli(p: Any, q: Any) -> Any:
 
 
 @register_kl(Binomial, Binomial)
-def _of_binomial(p: Any, q: Any) -> Any:
+def _of_binomial(p: Binomial, q: Binomial) -> Tensor:
     if (p.total_count < q.total_count).any():
         raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
     logs = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
@@ -126,24 +129,24 @@ def _of_binomial(p: Any, q: Any) -> Any:
 
 
 @register_kl(Categorical, Categorical)
-def _of_categorical(p: Any, q: Any) -> Any:
+def _of_categorical(p: Categorical, q: Categorical) -> Tensor:
     terms = p.probs * (p.logits - q.logits)
     return _where(p.probs == 0, 0.0, _where(q.probs == 0, math.inf, terms)).sum(-1)
 
 
 @register_kl(OneHotCategorical, OneHotCategorical)
-def _of_one_hot_categorical(p: Any, q: Any) -> Any:
+def _of_one_hot_categorical(p: OneHotCategorical, q: OneHotCategorical) -> Any:
     return _of_categorical(p._categorical, q._categorical)
 
 
 @register_kl(ContinuousBernoulli, ContinuousBernoulli)
-def _of_continuous_bernoulli(p: Any, q: Any) -> Any:
+def _of_continuous_bernoulli(p: ContinuousBernoulli, q: ContinuousBernoulli) -> Any:
     logs = p.mean * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
     return logs + p._log_norm() - q._log_norm()
 
 
 @register_kl(Beta, Beta)
-def _of_beta(p: Any, q: Any) -> Any:
+def _of_beta(p: Beta, q: Beta) -> Tensor:
     one, zero = p.concentration1, p.concentration0
     terms = (one - q.concentration1) * one.digamma() + (zero - q.concentration0) * zero.digamma()
     return q._log_beta() - p._log_beta() + terms + (q._total - p._total) * p._total.digamma()
@@ -157,25 +160,25 @@ def _of_dirichlet(p: Any, q: Any) -> Any:
 
 
 @register_kl(Exponential, Exponential)
-def _of_exponential(p: Any, q: Any) -> Any:
+def _of_exponential(p: Exponential, q: Exponential) -> Tensor:
     ratio = q.rate / p.rate
     return ratio - ratio.log() - 1
 
 
 @register_kl(Gamma, Gamma)
-def _of_gamma(p: Any, q: Any) -> Any:
+def _of_gamma(p: Gamma, q: Gamma) -> Tensor:
     a, b = p.concentration, q.concentration
     terms = b * (p.rate / q.rate).log() + b.lgamma() - a.lgamma()
     return terms + (a - b) * a.digamma() + (q.rate - p.rate) * (a / p.rate)
 
 
 @register_kl(Geometric, Geometric)
-def _of_geometric(p: Any, q: Any) -> Any:
+def _of_geometric(p: Geometric, q: Geometric) -> Any:
     return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
 
 
 @register_kl(Gumbel, Gumbel)
-def _of_gumbel(p: Any, q: Any) -> Any:
+def _of_gumbel(p: Gumbel, q: Gumbel) -> Tensor:
     ratio, distance = p.scale / q.scale, (p.loc - q.loc) / q.scale
     moment = ((1 + ratio).lgamma() - distance).exp()
     return distance - ratio.log() + ratio * EULER + moment - (1 + EULER)
@@ -195,25 +198,25 @@ register_kl(HalfNormal, HalfNormal)(_of_scales)
 
 
 @register_kl(Laplace, Laplace)
-def _of_laplace(p: Any, q: Any) -> Any:
+def _of_laplace(p: Laplace, q: Laplace) -> Any:
     ratio, distance = p.scale / q.scale, (p.loc - q.loc).abs()
     return distance / q.scale + ratio * (-distance / p.scale).exp() - ratio.log() - 1
 
 
 @register_kl(Pareto, Pareto)
-def _of_pareto(p: Any, q: Any) -> Any:
+def _of_pareto(p: Pareto, q: Pareto) -> Tensor:
     ratio = q.alpha / p.alpha
     result = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
     return _where(p.scale < q.scale, math.inf, result)
 
 
 @register_kl(Poisson, Poisson)
-def _of_poisson(p: Any, q: Any) -> Any:
+def _of_poisson(p: Poisson, q: Poisson) -> Tensor:
     return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
 
 
 @register_kl(Uniform, Uniform)
-def _of_uniform(p: Any, q: Any) -> Any:
+def _of_uniform(p: Uniform, q: Uniform) -> Tensor:
     result = ((q.high - q.low) / (p.high - p.low)).log()
     return _where((q.low > p.low) | (q.high < p.high), math.inf, result)
 
@@ -225,7 +228,7 @@ def _of_multivariate_normal(p: Any, q: Any) -> Any:
     return half_log_det(q.scale_tril) - half_log_det(p.scale_tril) + 0.5 * (spread + distance - n)
 
 
-def _register(types_p: Sequence[type], types_q: Sequence[type], function: Callable[..., Any]) -> None:
+def _register(types_p: Sequence[type], types_q: Sequence[type], function: Callable[..., object]) -> None:
     """Register one function for each pair."""
     for type_p in types_p:
         for type_q in types_q:
@@ -237,13 +240,13 @@ _register(_vectors, _vectors, _of_multivariate_normal)
 
 
 # -- of two families -----------------------------------------------------------------------------------------------
-def _to_normal(p: Any, q: Any) -> Any:
+def _to_normal(p: Distribution, q: Normal) -> Any:
     square = q.scale.square()
     spread = (p.variance + (p.mean - q.loc).square()) / (2 * square)
     return spread + 0.5 * (2 * math.pi * square).log() - p.entropy()
 
 
-def _to_exponential(p: Any, q: Any) -> Any:
+def _to_exponential(p: Distribution, q: Exponential) -> Any:
     return q.rate * p.mean - q.rate.log() - p.entropy()
 
 
@@ -269,33 +272,33 @@ def _from_bernoulli_to_poisson(p: Any, q: Any) -> Any:
 
 
 @register_kl(Exponential, Gamma)
-def _from_exponential_to_gamma(p: Any, q: Any) -> Any:
+def _from_exponential_to_gamma(p: Exponential, q: Gamma) -> Tensor:
     a, ratio = q.concentration, q.rate / p.rate
     return ratio - a * ratio.log() + a.lgamma() + a * EULER - (1 + EULER)
 
 
 @register_kl(Beta, Gamma)
-def _from_beta_to_gamma(p: Any, q: Any) -> Any:
+def _from_beta_to_gamma(p: Beta, q: Gamma) -> Any:
     a = q.concentration
     logs = (a - 1) * (p.concentration1.digamma() - p._total.digamma())
     return q.rate * p.mean + a.lgamma() - a * q.rate.log() - logs - p.entropy()
 
 
 @register_kl(Gamma, Gumbel)
-def _from_gamma_to_gumbel(p: Any, q: Any) -> Any:
+def _from_gamma_to_gumbel(p: Gamma, q: Gumbel) -> Tensor:
     scaled = p.rate * q.scale
     moment = (q.loc / q.scale - p.concentration * (1 / scaled).log1p()).exp()
     return moment + p.concentration / scaled - q.loc / q.scale + q.scale.log() - p.entropy()
 
 
 @register_kl(Normal, Gumbel)
-def _from_normal_to_gumbel(p: Any, q: Any) -> Any:
+def _from_normal_to_gumbel(p: Normal, q: Gumbel) -> Tensor:
     distance, ratio = (p.loc - q.loc) / q.scale, (p.scale / q.scale).square()
     return (0.5 * ratio - distance).exp() + distance + q.scale.log() - p.entropy()
 
 
 @register_kl(Normal, Laplace)
-def _from_normal_to_laplace(p: Any, q: Any) -> Any:
+def _from_normal_to_laplace(p: Normal, q: Laplace) -> Tensor:
     distance = (p.loc - q.loc) / p.scale
     deviation = math.sqrt(2 / math.pi) * (-0.5 * distance.square()).exp() + distance * (distance / math.sqrt(2)).erf()
     return p.scale * deviation / q.scale + (2 * q.scale).log() - p.entropy()

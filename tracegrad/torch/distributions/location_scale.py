@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints, draws
 from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.distributions.normal import Folded, LocationScale
-from tracegrad.torch.distributions.utils import EULER
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import EULER, FUNCTIONS
 from tracegrad.torch.functions.math import special
+from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import full_like, zeros_like
 from tracegrad.torch.tape.tensors.random import draw_with, rand, randn
+
+if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import _Interval
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, Shape
+
 
 __all__ = ["Cauchy", "Gumbel", "HalfCauchy", "Laplace", "StudentT", "Uniform", "VonMises"]
 
@@ -35,8 +41,8 @@ class Uniform(Distribution):
         "high": constraints.dependent(is_discrete=False, event_dim=0),
     }
     has_rsample = True
-    low: Any
-    high: Any
+    low: Tensor
+    high: Tensor
 
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None):
         self._begin(validate_args, low=low, high=high)
@@ -44,7 +50,7 @@ class Uniform(Distribution):
             raise ValueError(located("Uniform is not defined when low>= high"))
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> _Interval:
         return constraints.interval(self.low, self.high)
 
     @property
@@ -52,30 +58,30 @@ class Uniform(Distribution):
         return (self.high + self.low) / 2
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return math.nan * self.high
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return (self.high - self.low).square() / 12
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
         return self.low + rand(shape, dtype=self.low.dtype) * (self.high - self.low)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         inside = ((value >= self.low) & (value < self.high)).to(self.low.dtype)
         return inside.log() - (self.high - self.low).log()
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return value * (self.high - self.low) + self.low
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         return (self.high - self.low).log()
 
 
@@ -90,10 +96,10 @@ class Laplace(LocationScale):
     arg_constraints = LocationScale.arg_constraints
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return 2 * self.scale.square()
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = draws.uniform(self._extended_shape(sample_shape), self.loc.dtype)
         return self.icdf(u)
 
@@ -101,16 +107,16 @@ class Laplace(LocationScale):
         self._check_sample(value)
         return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         distance = (value - self.loc) / self.scale
         return 0.5 - 0.5 * distance.sign() * distance.abs().neg().expm1()
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         term = value - 0.5
         return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         return 1 + (2 * self.scale).log()
 
 
@@ -132,21 +138,21 @@ class Cauchy(LocationScale):
     def variance(self) -> Any:
         return full_like(self.loc, math.inf)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return self.icdf(draws.uniform(self._extended_shape(sample_shape), self.loc.dtype))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return -math.log(math.pi) - self.scale.log() - ((value - self.loc) / self.scale).square().log1p()
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         return math.log(4 * math.pi) + self.scale.log()
 
 
@@ -192,25 +198,25 @@ class Gumbel(LocationScale):
         return self.loc + self.scale * EULER
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.scale.square() * (math.pi**2 / 6)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         return self.loc - self.scale * draws.exponential(self._extended_shape(sample_shape), self.loc.dtype).log()
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         y = (self.loc - value) / self.scale
         return y - y.exp() - self.scale.log()
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return ((self.loc - value) / self.scale).exp().neg().exp()
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self.loc - self.scale * value.log().neg().log()
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         return self.scale.log() + (1 + EULER)
 
 
@@ -229,9 +235,9 @@ class StudentT(Distribution):
     }
     support = constraints.real
     has_rsample = True
-    df: Any
-    loc: Any
-    scale: Any
+    df: Tensor
+    loc: Tensor
+    scale: Tensor
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None):
         self._begin(validate_args, df=df, loc=loc, scale=scale)
@@ -241,11 +247,11 @@ class StudentT(Distribution):
         return _where(self.df > 1, self.loc, math.nan)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.loc
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         finite = self.scale.square() * self.df / _where(self.df > 2, self.df - 2, 1.0)
         return _where(self.df > 2, finite, _where(self.df > 1, full_like(self.df, math.inf), math.nan))
 
@@ -255,14 +261,14 @@ class StudentT(Distribution):
         spread = (half / draws.gamma(half.expand(shape))).sqrt()
         return self.loc + self.scale * (randn(shape, dtype=self.df.dtype) * spread)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         y = (value - self.loc) / self.scale
         normalizer = self.scale.log() + 0.5 * (self.df * math.pi).log() + (0.5 * self.df).lgamma()
         normalizer = normalizer - (0.5 * (self.df + 1)).lgamma()
         return -0.5 * (self.df + 1) * (y.square() / self.df).log1p() - normalizer
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         half, above = 0.5 * self.df, 0.5 * (self.df + 1)
         log_beta = half.lgamma() + math.lgamma(0.5) - above.lgamma()
         return self.scale.log() + above * (above.digamma() - half.digamma()) + 0.5 * self.df.log() + log_beta
@@ -279,8 +285,8 @@ class VonMises(Distribution):
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}  # noqa: RUF012
     support = constraints.real
     has_rsample = False
-    loc: Any
-    concentration: Any
+    loc: Tensor
+    concentration: Tensor
 
     def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None):
         self._begin(validate_args, loc=loc, concentration=concentration)
@@ -290,7 +296,7 @@ class VonMises(Distribution):
         return self.loc
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.loc
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
@@ -11,6 +11,10 @@ from tracegrad.torch.distributions.constraints import MixtureSameFamilyConstrain
 from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["MixtureSameFamily"]
 
@@ -69,7 +73,7 @@ class MixtureSameFamily(Distribution):
         return new
 
     @constraints.dependent_property
-    def support(self) -> Any:
+    def support(self) -> MixtureSameFamilyConstraint:
         return MixtureSameFamilyConstraint(self._component_distribution.support)
 
     @property
@@ -95,7 +99,7 @@ class MixtureSameFamily(Distribution):
         difference = self._component_distribution.mean - self.mean.unsqueeze(along)
         return inside + (weights * difference.square()).sum(along)
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Any:
         parts = self._component_distribution.cdf(value.unsqueeze(-1 - len(self._event_shape)))
         return (parts * self._mixture_distribution.probs).sum(-1)
 
@@ -115,7 +119,7 @@ class MixtureSameFamily(Distribution):
             index = index.expand((*samples.shape[:along], 1, *self._event_shape))
             return samples.gather(along, index).squeeze(along)
 
-    def _padded(self, x: Any) -> Any:
+    def _padded(self, x: Tensor) -> Any:
         return x.reshape((*x.shape, *(1,) * len(self._event_shape)))
 
     def __repr__(self) -> str:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.distribution import Distribution
-from tracegrad.torch.distributions.utils import lazy_property
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import FUNCTIONS, lazy_property
 from tracegrad.torch.functions.linalg.matrices import solve_triangular
 from tracegrad.torch.tape.tensors.factories import eye
 from tracegrad.torch.tape.tensors.random import randn
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = ["LowRankMultivariateNormal", "MultivariateNormal"]
 
 _cholesky, _matmul, _broadcast_shapes = (FUNCTIONS[name] for name in ("cholesky", "matmul", "broadcast_shapes"))
 
 
-def batch_mv(matrix: Any, vector: Any) -> Any:
+def batch_mv(matrix: Array, vector: Any) -> Any:
     """Multiply matrices by vectors, both with batch dimensions."""
     return _matmul(matrix, vector.unsqueeze(-1)).squeeze(-1)
 
 
-def solved(factor: Any, x: Any) -> Any:
+def solved(factor: Array, x: Array) -> Any:
     """Return L^-1 x for lower triangular matrices L."""
     return solve_triangular(factor, x, upper=False)
 
@@ -34,7 +38,7 @@ def batch_mahalanobis(factor: Any, x: Any) -> Any:
     return solved(factor, x.unsqueeze(-1)).squeeze(-1).square().sum(-1)
 
 
-def half_log_det(factor: Any) -> Any:
+def half_log_det(factor: Tensor) -> Tensor:
     """Return half the logarithm of the determinant of L L^T."""
     return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 

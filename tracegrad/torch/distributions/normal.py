@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.distributions.exp_family import ExponentialFamily
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import FUNCTIONS
+from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.random import randn
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, Shape
+
 
 __all__ = ["HalfNormal", "Normal"]
 
@@ -20,8 +26,8 @@ class LocationScale(Distribution):
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}  # noqa: RUF012
     support = constraints.real
     has_rsample = True
-    loc: Any
-    scale: Any
+    loc: Tensor
+    scale: Tensor
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
         self._begin(validate_args, loc=loc, scale=scale)
@@ -31,7 +37,7 @@ class LocationScale(Distribution):
         return self.loc
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.loc
 
 
@@ -41,7 +47,7 @@ class Folded(Distribution):
     arg_constraints = {"scale": constraints.positive}  # noqa: RUF012
     support = constraints.nonnegative
     has_rsample = True
-    scale: Any
+    scale: Tensor
 
     def __init__(self, scale: Any, validate_args: bool | None = None):
         self._begin(validate_args, scale=scale)
@@ -50,18 +56,18 @@ class Folded(Distribution):
     def _base(self) -> LocationScale:
         raise NotImplementedError
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return self._base.rsample(sample_shape).abs()
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return FUNCTIONS["where"](value >= 0, self._base.log_prob(value) + math.log(2), -math.inf)
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return 2 * self._base.cdf(value) - 1
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self._base.icdf((value + 1) / 2)
 
     def entropy(self) -> Any:
@@ -80,34 +86,34 @@ class Normal(LocationScale, ExponentialFamily):
     _mean_carrier_measure = 0
 
     @property
-    def stddev(self) -> Any:
+    def stddev(self) -> Tensor:
         return self.scale
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.scale.square()
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
         return self.loc + self.scale * randn(shape, dtype=self.loc.dtype)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         distance = (value - self.loc) / self.scale
         return -0.5 * distance.square() - self.scale.log() - 0.5 * math.log(2 * math.pi)
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return 0.5 * (1 + ((value - self.loc) / self.scale / math.sqrt(2)).erf())
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Array:
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
     @property
-    def _natural_params(self) -> tuple[Any, ...]:
+    def _natural_params(self) -> tuple[Tensor, ...]:
         return self.loc / self.scale.square(), -0.5 / self.scale.square()
 
     def _log_normalizer(self, x: Any, y: Any) -> Any:
@@ -133,9 +139,9 @@ class HalfNormal(Folded):
         return self.scale * math.sqrt(2 / math.pi)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.scale * 0
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.scale.square() * (1 - 2 / math.pi)

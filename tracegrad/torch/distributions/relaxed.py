@@ -38,7 +38,7 @@ class LogitRelaxedBernoulli(BinaryLogits):
 
     _unexpanded = ("temperature",)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: object = ()) -> Any:
         u = draws.uniform(self._extended_shape(sample_shape), self._param.dtype)
         return (u.log() - (-u).log1p() + self.logits) / self.temperature
 

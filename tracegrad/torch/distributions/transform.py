@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.tape.tensors.factories import zeros_like
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, Shape
+
 
 __all__ = ["ComposeTransform", "IndependentTransform", "Transform", "identity_transform", "sum_rightmost"]
 
@@ -61,12 +66,12 @@ class Transform:
         raise ValueError(located("Please use either .domain.event_dim or .codomain.event_dim"))
 
     @property
-    def inv(self) -> Any:
+    def inv(self) -> Transform:
         """Inverse transform."""
         return _InverseTransform(self)
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int:
         """Sign of the derivative of a monotone transform."""
         raise NotImplementedError
 
@@ -95,7 +100,7 @@ class Transform:
         self._cached_x_y = x, y
         return y
 
-    def _inv_call(self, y: Any) -> Any:
+    def _inv_call(self, y: Tensor) -> Any:
         if self._cache_size == 0:
             return self._inverse(y)
         if y is self._cached_x_y[1]:
@@ -104,24 +109,24 @@ class Transform:
         self._cached_x_y = x, y
         return x
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         """Return log |det dy/dx| of each event, at the input `x` and the output `y`."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Any:
         """Return the shape of the output from the shape of the input."""
         return shape
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Shape) -> Any:
         """Return the shape of the input from the shape of the output."""
         return shape
 
@@ -149,7 +154,7 @@ class _InverseTransform(Transform):
         return self._inv.bijective
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int:
         """Sign of the derivative."""
         return self._inv.sign
 
@@ -172,7 +177,7 @@ class _InverseTransform(Transform):
     def __call__(self, x: Any) -> Any:
         return self._inv._inv_call(x)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         return -self._inv.log_abs_det_jacobian(y, x)
 
     def forward_shape(self, shape: Any) -> Any:
@@ -212,7 +217,7 @@ class ComposeTransform(Transform):
 
     __hash__ = object.__hash__
 
-    def _at_end(self, parts: Sequence[Any], start: str, end: str) -> Any:
+    def _at_end(self, parts: Sequence[Tensor], start: str, end: str) -> Any:
         """Return the constraint at one end, with the dimensions of events that the other parts need."""
         if not parts:
             return constraints.real
@@ -240,12 +245,12 @@ class ComposeTransform(Transform):
         return all(part.bijective for part in self.parts)
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int:
         """Sign of the derivative: the product of the signs of the parts."""
         return math.prod(part.sign for part in self.parts)
 
     @property
-    def inv(self) -> Any:
+    def inv(self) -> Transform:
         """Inverse transform."""
         return ComposeTransform([part.inv for part in reversed(self.parts)], self._cache_size)
 
@@ -254,7 +259,7 @@ class ComposeTransform(Transform):
             x = part(x)
         return x
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Array, y: Tensor) -> Any:
         if not self.parts:
             return zeros_like(x)
         values = [x]
@@ -268,12 +273,12 @@ class ComposeTransform(Transform):
             count += part.codomain.event_dim - part.domain.event_dim
         return sum(terms[1:], terms[0])
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: object) -> Any:
         for part in self.parts:
             shape = part.forward_shape(shape)
         return shape
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Shape) -> Any:
         for part in reversed(self.parts):
             shape = part.inverse_shape(shape)
         return shape
@@ -323,22 +328,22 @@ class IndependentTransform(Transform):
         """Sign of the derivative."""
         return self.base_transform.sign
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Array) -> Any:
         require_rank(x.shape, self.domain.event_dim)
         return self.base_transform(x)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Array) -> Any:
         require_rank(y.shape, self.codomain.event_dim)
         return self.base_transform.inv(y)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         return sum_rightmost(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Any:
         return self.base_transform.forward_shape(shape)
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Shape) -> Any:
         return self.base_transform.inverse_shape(shape)

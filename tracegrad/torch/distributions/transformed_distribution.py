@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Size
 from tracegrad.errors import located
@@ -14,6 +14,10 @@ from tracegrad.torch.distributions.normal import Normal
 from tracegrad.torch.distributions.transform import ComposeTransform, Transform, sum_rightmost
 from tracegrad.torch.distributions.transforms import ExpTransform, StickBreakingTransform
 from tracegrad.torch.modes import no_grad
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 __all__ = ["LogNormal", "LogisticNormal", "TransformedDistribution"]
 
@@ -89,7 +93,7 @@ class TransformedDistribution(Distribution):
             x = transform(x)
         return x
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: object = ()) -> Any:
         with no_grad():
             return self._transformed(self.base_dist.sample(sample_shape))
 
@@ -108,7 +112,7 @@ class TransformedDistribution(Distribution):
             y = x
         return result + sum_rightmost(self.base_dist.log_prob(y), event_dim - len(self.base_dist.event_shape))
 
-    def _increasing(self, probability: Any) -> Any:
+    def _increasing(self, probability: Array) -> Array:
         """Return p if all transforms together are increasing, and 1 - p if they are decreasing."""
         sign: Any = 1
         for transform in self.transforms:

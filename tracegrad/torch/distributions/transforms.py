@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Size
 from tracegrad.errors import located
@@ -31,12 +31,17 @@ from tracegrad.torch.distributions.transform import (
     identity_transform,
     require_rank,
 )
-from tracegrad.torch.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.distributions.utils import FUNCTIONS, tril_matrix_to_vec, vec_to_tril_matrix
 from tracegrad.torch.nn import functional as F
 from tracegrad.torch.tape.tensors.dtypes import finfo
 from tracegrad.torch.tape.tensors.factories import eye
 from tracegrad.torch.tape.tensors.ranges import arange
+
+if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import Constraint
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, Shape
+
 
 __all__ = [
     "AbsTransform",
@@ -80,22 +85,22 @@ class ReshapeTransform(Transform):
             raise ValueError(located("in_shape, out_shape have different numbers of elements"))
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         """Constraint of the input."""
         return constraints.independent(constraints.real, len(self.in_shape))
 
     @property
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         """Constraint of the output."""
         return constraints.independent(constraints.real, len(self.out_shape))
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.reshape(_swapped(x.shape, self.in_shape, self.out_shape))
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.reshape(_swapped(y.shape, self.out_shape, self.in_shape))
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x.new_zeros(x.shape[: len(x.shape) - len(self.in_shape)])
 
     def forward_shape(self, shape: Any) -> Any:
@@ -105,7 +110,7 @@ class ReshapeTransform(Transform):
         return _swapped(shape, self.out_shape, self.in_shape)
 
 
-def _swapped(shape: Any, ending: Size, new: Size) -> Size:
+def _swapped(shape: Sequence[int], ending: Size, new: Size) -> Size:
     """Replace the last dimensions; ValueError unless they are `ending`."""
     require_rank(shape, len(ending))
     cut = len(shape) - len(ending)
@@ -125,13 +130,13 @@ class SoftmaxTransform(WithoutParameters):
     domain = constraints.real_vector
     codomain = constraints.simplex
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Array) -> Any:
         return F.softmax(x, dim=-1)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Any:
         require_rank(shape, 1)
         return shape
 
@@ -158,12 +163,12 @@ class StickBreakingTransform(WithoutParameters):
         left = (1 - fraction).cumprod(-1)
         return F.pad(fraction, [0, 1], value=1) * F.pad(left, [1, 0], value=1)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Any:
         cropped = y[..., :-1]
         left = (1 - cropped.cumsum(-1)).clamp(min=float(finfo(y.dtype).tiny))
         return cropped.log() - left.log() + self._offset(cropped.shape[-1], y)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
         x = x - self._offset(x.shape[-1], x)
         return (-x + F.logsigmoid(x) + y[..., :-1].log()).sum(-1)
 
@@ -187,10 +192,10 @@ class LowerCholeskyTransform(WithoutParameters):
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
 
 
@@ -205,7 +210,7 @@ class PositiveDefiniteTransform(WithoutParameters):
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: object) -> Any:
         factor = LowerCholeskyTransform()(x)
         return factor @ factor.mT
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.functions.core import registry
 from tracegrad.torch.modes import enable_grad
 from tracegrad.torch.nn import functional as F
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.dtypes import finfo, get_default_dtype
 from tracegrad.torch.tape.tensors.factories import tensor, zeros
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = [
     "broadcast_all",
@@ -27,10 +32,12 @@ __all__ = [
     "vec_to_tril_matrix",
 ]
 
+FUNCTIONS: Mapping[str, Callable[..., Tensor]] = registry.FUNCTIONS  # of Tensors
+
 EULER = 0.57721566490153286061  # the Euler-Mascheroni constant
 
 
-def broadcast_all(*values: Any) -> tuple[Any, ...]:
+def broadcast_all(*values: object) -> tuple[Any, ...]:
     """Broadcast Tensors and numbers to one shape; numbers get the dtype of the first Tensor.
 
     ValueError for other values.
@@ -51,10 +58,10 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
     xs = [v if isinstance(v, Tensor) else tensor(v, dtype=kind) for v in values]
     if all(x.shape == xs[0].shape for x in xs):
         return tuple(xs)  # the same objects: a traced step may then go backward into parameters from outside
-    return FUNCTIONS["broadcast_tensors"](*xs)  # type: ignore[no-any-return]
+    return registry.FUNCTIONS["broadcast_tensors"](*xs)  # type: ignore[no-any-return]
 
 
-def clamp_probs(probs: Any) -> Any:
+def clamp_probs(probs: Tensor) -> Tensor:
     """Move probabilities away from 0 and 1 by the machine epsilon of their dtype.
 
     >>> clamp_probs(tensor([0.0, 0.5])).tolist()
@@ -70,7 +77,7 @@ def clamp_open(x: Any) -> Any:
     return x.clamp(min=float(limits.tiny), max=1.0 - float(limits.eps))
 
 
-def logits_to_probs(logits: Any, is_binary: bool = False) -> Any:
+def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Array:
     """Convert logits to probabilities: sigmoid if `is_binary`, otherwise softmax over the last dimension.
 
     >>> logits_to_probs(tensor([0.0, 0.0]))
@@ -79,7 +86,7 @@ def logits_to_probs(logits: Any, is_binary: bool = False) -> Any:
     return logits.sigmoid() if is_binary else F.softmax(logits, dim=-1)
 
 
-def probs_to_logits(probs: Any, is_binary: bool = False) -> Any:
+def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
     """Convert probabilities to logits, or to log odds if `is_binary`; 0 and 1 are clamped.
 
     >>> probs_to_logits(tensor([0.5]), is_binary=True)
@@ -102,7 +109,7 @@ def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
     return matrix
 
 
-def tril_matrix_to_vec(mat: Any, diag: int = 0) -> Any:
+def tril_matrix_to_vec(mat: Array, diag: int = 0) -> Any:
     """Return the elements of the lower triangle of matrices, row by row.
 
     ValueError if the diagonal is outside of the matrix.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -43,20 +43,23 @@ from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.indexing import slicing
 from tracegrad.torch.functions.linalg import matmul
 from tracegrad.torch.functions.math import complex as complex_numbers
-from tracegrad.typing import Array, NDArray, Number
+from tracegrad.torch.functions.registered_methods import RegisteredMethods
+from tracegrad.typing import Array, DTypeLike, NDArray, Number
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
 
 
+Kind = TypeVar("Kind", bound="TensorMethods")
+
 _ARRAYS = (np.ndarray, np.generic, list, tuple)
 
 
-def _operator(name: str) -> Callable[..., Array]:
+def _operator(name: str) -> Callable[[Kind, object], Kind]:
     """Wrap NumPy's operator; explain shape errors in PyTorch's terms."""
-    operator: Callable[..., Array] = getattr(ArrayMethods, name)
+    operator: Callable[[Kind, object], Kind] = getattr(ArrayMethods, name)
 
-    def apply(self: Array, other: Operand) -> Array:
+    def apply(self: Kind, other: object) -> Kind:
         try:
             return operator(self, other)
         except ShapeError:
@@ -72,13 +75,13 @@ def _explain(x: Any, other: Any = None) -> None:
         broadcast_shapes(x.shape, other.shape)
 
 
-def _renamed(operator: Callable[..., Array], of_number: str, of_array: str) -> Callable[..., Array]:
+def _renamed(operator: Callable[[Kind, object], Kind], of_number: str, of_array: str) -> Callable[[Kind, object], Kind]:
     """Wrap an operator whose node is called `of_number` with a Python number and `of_array` with an array.
 
     With a number PyTorch saves the operand, so the result may be updated in place.
     """
 
-    def apply(self: Array, other: Operand) -> Array:
+    def apply(self: Kind, other: object) -> Kind:
         number = type(other) in LITERALS
         return named(of_number if number else of_array, operator(self, other), copies_result=number)
 
@@ -100,8 +103,8 @@ def _rmatmul(self: Array, other: Array) -> Array:
     return matmul.matmul(other, self) if _is_operand(self, other) else NotImplemented
 
 
-def _in_place(operator: Callable[..., Array]) -> Callable[..., Array]:
-    def apply(self: Any, other: Array) -> Array:
+def _in_place(operator: Callable[..., Array]) -> Callable[[Kind, object], Kind]:
+    def apply(self: Kind, other: object) -> Kind:
         result = operator(self, other)
         return result if result is NotImplemented else self._update(result)
 
@@ -112,7 +115,7 @@ _pow = _renamed(_operator("__pow__"), "PowBackward0", "PowBackward1")
 _mod = _renamed(_operator("__mod__"), "RemainderBackward0", "RemainderBackward1")
 
 
-class TensorMethods:
+class TensorMethods(RegisteredMethods):
     """Methods of a Tensor, for a carrier."""
 
     __slots__ = ()
@@ -127,6 +130,12 @@ class TensorMethods:
     shape: Any
     dtype: Any
 
+    if TYPE_CHECKING:
+
+        def __getitem__(self, index: object, /) -> Self: ...
+
+        def __array__(self, dtype: DTypeLike = None, /) -> NDArray: ...
+
     def concrete(self, query: str) -> np.ndarray[Any, Any]:
         """The value as an ndarray."""
         raise NotImplementedError
@@ -135,16 +144,16 @@ class TensorMethods:
         """An array whose elements are Python numbers without a derivative."""
         return self.concrete(query)
 
-    def _lift(self, x: Array) -> Any:
+    def _lift(self, x: Array) -> Array:
         raise NotImplementedError
 
-    def _become(self, result: Array) -> Array:
+    def _become(self, result: Array) -> Self:
         raise NotImplementedError
 
-    def _alias(self) -> Any:
+    def _alias(self) -> Self:
         raise NotImplementedError
 
-    def clone(self) -> Any:
+    def clone(self) -> Self:
         """A copy, which derivatives flow through."""
         return self._alias()
 
@@ -153,13 +162,13 @@ class TensorMethods:
         """Return the value, for an index that determines shapes; None if it may differ between calls."""
         return self.concrete("a boolean index") if self._concrete_masks else None
 
-    def _constant(self, x: NDArray) -> Any:
+    def _constant(self, x: NDArray) -> Array:
         return self._lift(x)
 
     def _assign(self, new: Array) -> None:
         self._become(new)
 
-    def _update(self, new: Array, name: str = "") -> Any:
+    def _update(self, new: Array, name: str = "") -> Self:
         """Take the value `new` of an in-place update, whose shape and dtype must fit."""
         if new.shape != self.shape:
             raise size_error(
@@ -200,7 +209,7 @@ class TensorMethods:
     __ilshift__, __irshift__ = _in_place(__lshift__), _in_place(__rshift__)
     __iand__, __ior__, __ixor__ = _in_place(__and__), _in_place(__or__), _in_place(__xor__)
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> Self:
         return ArrayMethods.__pos__(self) if self.dtype.kind == "b" else self
 
     # -- attributes ----------------------------------------------------------------------------------------
@@ -225,7 +234,7 @@ class TensorMethods:
         return linear.transpose(self, perm=tuple(range(len(self.shape) - 1, -1, -1)))
 
     @property
-    def mT(self: Any) -> Array:
+    def mT(self: Array) -> Array:
         """A view with the last two dimensions exchanged."""
         if self.ndim < 2:
             raise size_error(
@@ -259,7 +268,7 @@ class TensorMethods:
         return complex_numbers.real(self)
 
     @real.setter
-    def real(self, value: Any) -> None:
+    def real(self, value: Array) -> None:
         part: Any = self.real
         part.copy_(value)
 
@@ -269,7 +278,7 @@ class TensorMethods:
         return complex_numbers.imag(self)
 
     @imag.setter
-    def imag(self, value: Any) -> None:
+    def imag(self, value: Array) -> None:
         part: Any = self.imag
         part.copy_(value)
 
@@ -316,7 +325,7 @@ class TensorMethods:
         """Whether the other has the same shape."""
         return bool(tuple(self.shape) == tuple(other.shape))
 
-    def stride(self, dim: int | None = None) -> Any:
+    def stride(self, dim: int | None = None) -> tuple[Array, Array]:
         """Return the distance in elements of neighbours along each axis, or along `dim`."""
         array = self.array if self.numel() else np.empty([max(n, 1) for n in self.shape], self.dtype)  # type: ignore[attr-defined]
         strides = tuple([n // self.dtype.itemsize for n in array.strides])
@@ -328,7 +337,7 @@ class TensorMethods:
         array = getattr(self, "array", None)
         return bool(array.flags.c_contiguous) if isinstance(array, np.ndarray) else True
 
-    def contiguous(self, memory_format: object = None) -> Any:
+    def contiguous(self, memory_format: object = None) -> Array:
         """The Tensor itself if it is contiguous, else a copy."""
         check_format("contiguous", memory_format)
         return self if self.is_contiguous() else self.clone()
@@ -340,7 +349,7 @@ class TensorMethods:
         length: int = self.shape[0]
         return length
 
-    def __iter__(self: Any) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Self]:
         if not self.shape:
             raise TypeError("iteration over a 0-d tensor")
         return iter(slicing.unbind(self))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.function_module import FunctionModule
@@ -12,6 +12,10 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DeviceLike
+
 
 __all__ = [
     "CELU",
@@ -183,7 +187,7 @@ class LeakyReLU(Module):
         super().__init__()
         self.negative_slope, self.inplace = negative_slope, inplace
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.leaky_relu(input, self.negative_slope, inplace=self.inplace)
 
@@ -235,7 +239,7 @@ class GELU(Module):
         super().__init__()
         self.approximate = approximate
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.gelu(input, approximate=self.approximate)
 
@@ -256,7 +260,7 @@ class Hardtanh(Module):
             raise AssertionError("max_val must be larger than min_val")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.hardtanh(input, self.min_val, self.max_val, inplace=self.inplace)
 
@@ -275,7 +279,7 @@ class Threshold(Module):
         super().__init__()
         self.threshold, self.value, self.inplace = threshold, value, inplace
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.threshold(input, self.threshold, self.value, inplace=self.inplace)
 
@@ -325,7 +329,7 @@ class Softplus(Module):
         super().__init__()
         self.beta, self.threshold = beta, threshold
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.softplus(input, self.beta, self.threshold)
 
@@ -341,7 +345,7 @@ class PReLU(Module):
     tensor([-0.2500,  2.0000])
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None):
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: Any = None):
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
         self.weight = Parameter(empty(num_parameters, device=device, dtype=dtype))
@@ -351,7 +355,7 @@ class PReLU(Module):
         """Reset the parameters to their initial values."""
         constant_(self.weight, self.init)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.prelu(input, self.weight)
 
@@ -372,7 +376,7 @@ class GLU(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, half as large along `dim`."""
         return F.glu(input, self.dim)
 
@@ -380,7 +384,7 @@ class GLU(Module):
         return f"dim={self.dim}"
 
 
-def _implicit_dim(name: str, input: Any) -> int:
+def _implicit_dim(name: str, input: Array) -> int:
     warnings.warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
         stacklevel=3,
@@ -435,7 +439,7 @@ class Softmax2d(Module):
     tensor([0.5000, 0.5000])
     """
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input. ValueError for another number of dimensions."""
         if len(input.shape) not in (3, 4):
             raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {len(input.shape)}D instead")

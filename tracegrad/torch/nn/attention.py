@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.functions.nn.multi_head_attention import attention_in_batches
 from tracegrad.torch.nn.init import xavier_normal_, xavier_uniform_, zeros_
@@ -10,6 +10,10 @@ from tracegrad.torch.nn.linear import Linear
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, DeviceLike
+
 
 __all__ = ["MultiheadAttention"]
 
@@ -38,7 +42,7 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         super().__init__()
@@ -54,7 +58,7 @@ class MultiheadAttention(Module):
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
 
-        def parameter(*shape: int, wanted: bool = True) -> Any:
+        def parameter(*shape: int, wanted: bool = True) -> Array | None:
             return Parameter(empty(*shape, device=device, dtype=dtype)) if wanted else None
 
         same = self._qkv_same_embed_dim
@@ -81,12 +85,12 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query: Any,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
+        query: Array,
+        key: Array,
+        value: Array,
+        key_padding_mask: Array | None = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: Array | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Any, Any]:

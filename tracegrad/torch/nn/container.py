@@ -5,16 +5,23 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape import Tensor
 
+if TYPE_CHECKING:
+    from typing import Self
+
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
+
 __all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
-def _normalized_index(index: Any, count: int) -> int:
+def _normalized_index(index: int, count: int) -> int:
     k: int = operator.index(index)
     if not -count <= k < count:
         raise IndexError(f"index {k} is out of range")
@@ -27,16 +34,16 @@ class _Numbered(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         return iter(self._modules.values())
 
-    def _renumber(self, modules: Iterable[Any]) -> None:
+    def _renumber(self, modules: Iterable[Module]) -> None:
         args = list(modules)
         self._modules.clear()
         for k, module in enumerate(args):
             self._modules[str(k)] = module
 
-    def _name(self, index: Any) -> str:
+    def _name(self, index: int) -> str:
         return list(self._modules)[_normalized_index(index, len(self))]
 
     def __getitem__(self, index: Any) -> Any:
@@ -44,13 +51,13 @@ class _Numbered(Module):
             return self._subset(list(self._modules.items())[index])
         return self._modules[self._name(index)]
 
-    def _subset(self, items: list[tuple[str, Any]]) -> Any:
+    def _subset(self, items: list[tuple[str, Any]]) -> Self:
         return type(self)([module for _, module in items])
 
-    def __setitem__(self, index: Any, module: Any) -> None:
+    def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, self._name(index), module)
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: int) -> None:
         names = list(self._modules)
         for name in names[index] if isinstance(index, slice) else [self._name(index)]:
             del self._modules[name]
@@ -59,12 +66,12 @@ class _Numbered(Module):
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.isdigit()]
 
-    def append(self, module: Any) -> Any:
+    def append(self, module: Any) -> Module:
         """Add a module at the end; returns the container."""
         self.add_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[Any]) -> Any:
+    def extend(self, modules: Iterable[object]) -> Self:
         """Append modules; return the container. TypeError for objects that cannot be iterated."""
         if not isinstance(modules, Iterable):
             raise TypeError(
@@ -74,7 +81,7 @@ class _Numbered(Module):
             self.append(module)
         return self
 
-    def insert(self, index: int, module: Any) -> Any:
+    def insert(self, index: int, module: Module) -> Self:
         """Put a module before the one at `index`; returns the container."""
         if not isinstance(module, Module):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
@@ -83,7 +90,7 @@ class _Numbered(Module):
         self._renumber(modules)
         return self
 
-    def pop(self, index: Any) -> Any:
+    def pop(self, index: int) -> Any:
         """Take the module at `index` out, and return it."""
         result = self[index]
         del self[index]
@@ -123,10 +130,10 @@ class Sequential(_Numbered):
             input = module(input)
         return input
 
-    def _subset(self, items: list[tuple[str, Any]]) -> Any:
+    def _subset(self, items: list[tuple[str, Any]]) -> Self:
         return type(self)(dict(items))
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Module) -> Module:
         if not isinstance(other, Sequential):
             raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
         return Sequential(*self, *other)
@@ -149,7 +156,7 @@ class ModuleList(_Numbered):
     def __add__(self, other: Iterable[Any]) -> Any:
         return ModuleList([*self, *other])
 
-    def __iadd__(self, other: Iterable[Any]) -> Any:
+    def __iadd__(self, other: Iterable[Any]) -> Module:
         return self.extend(other)
 
     def forward(self, *input: Any) -> Any:
@@ -174,7 +181,7 @@ class ModuleDict(Module):
     def __getitem__(self, key: str) -> Any:
         return self._modules[key]
 
-    def __setitem__(self, key: str, module: Any) -> None:
+    def __setitem__(self, key: str, module: Module) -> None:
         self.add_module(key, module)
 
     def __delitem__(self, key: str) -> None:
@@ -221,11 +228,11 @@ class ModuleDict(Module):
 
 
 # -- parameters -------------------------------------------------------------------------------------------------------
-def _as_parameter(x: Any) -> Any:
+def _as_parameter(x: Array) -> Array:
     return Parameter(x) if isinstance(x, Tensor) and not isinstance(x, Parameter) else x
 
 
-def _line(name: str, x: Any) -> str:
+def _line(name: str, x: Array) -> str:
     if isinstance(x, Tensor):
         kind = "Parameter" if isinstance(x, Parameter) else "Tensor"
         return f"({name}): {kind} containing: [tracegrad.{x.dtype} of size {'x'.join(map(str, x.shape))}]"
@@ -255,20 +262,20 @@ class ParameterList(Module):
             return type(self)([self[k] for k in range(*index.indices(len(self)))])
         return getattr(self, str(_normalized_index(index, len(self))))
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: int, value: Array) -> None:
         setattr(self, str(_normalized_index(index, len(self))), _as_parameter(value))
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         return iter([self[k] for k in range(len(self))])
 
-    def append(self, value: Any) -> Any:
+    def append(self, value: Any) -> Module:
         """Add a parameter at the end; returns the list."""
         k = self._size
         self._size += 1
         self[k] = value
         return self
 
-    def extend(self, values: Iterable[Any]) -> Any:
+    def extend(self, values: Iterable[Any]) -> Self:
         """Append parameters; return the list. TypeError for a Tensor, and for objects that cannot be iterated."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}")
@@ -276,7 +283,7 @@ class ParameterList(Module):
             self.append(value)
         return self
 
-    def __iadd__(self, values: Iterable[Any]) -> Any:
+    def __iadd__(self, values: Iterable[object]) -> Self:
         return self.extend(values)
 
     def pop(self, index: int = -1) -> Any:
@@ -313,7 +320,7 @@ class ParameterDict(Module):
             raise KeyError(key)
         return getattr(self, key)
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: Array) -> None:
         if not isinstance(key, str):
             raise TypeError(
                 "Index given to ParameterDict cannot be used as a key as it is not a string (type is "
@@ -347,7 +354,7 @@ class ParameterDict(Module):
         """Return the names with their parameters."""
         return [(key, self[key]) for key in self._keys]
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """Return the parameter of this name, or `default`."""
         return self[key] if key in self._keys else default
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.windows import for_each
@@ -12,6 +12,10 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Sizes
+
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
@@ -122,7 +126,7 @@ class Conv1d(_ConvNd):
 
     _count = 1
 
-    def _convolution(self, input: Any, padding: Any) -> Any:
+    def _convolution(self, input: Array, padding: Sizes) -> Array:
         return F.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
@@ -139,7 +143,7 @@ class Conv2d(_ConvNd):
 
     _count = 2
 
-    def _convolution(self, input: Any, padding: Any) -> Any:
+    def _convolution(self, input: Array, padding: Sizes) -> Array:
         return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
@@ -155,7 +159,7 @@ class Conv3d(_ConvNd):
 
     _count = 3
 
-    def _convolution(self, input: Any, padding: Any) -> Any:
+    def _convolution(self, input: Array, padding: Sizes) -> Array:
         return F.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.nn.module import Module
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    pass
+
 
 __all__ = ["FunctionModule"]
 
@@ -26,7 +30,7 @@ class FunctionModule(Module):
 
     _function: Callable[..., Array]
 
-    def __init_subclass__(cls, function: Callable[..., Any] | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, function: Callable[..., Any] | None = None, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if function is not None:
             cls._function = staticmethod(function)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.registry import FUNCTIONS
+
+if TYPE_CHECKING:
+    from tracegrad.torch.nn.module import Module
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["functional_call", "stack_module_state"]
 
@@ -14,10 +19,10 @@ _stack = FUNCTIONS["stack"]
 
 
 def functional_call(
-    module: Any,
-    parameter_and_buffer_dicts: Any,
-    args: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
+    module: Module,
+    parameter_and_buffer_dicts: object,
+    args: Tensor | None = None,
+    kwargs: Mapping[str, object] | None = None,
     *,
     tie_weights: bool = True,
     strict: bool = False,
@@ -79,7 +84,7 @@ def functional_call(
 ParamSlots = dict[str, tuple[dict[str, Any], str]]
 
 
-def _param_slots(module: Any) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
+def _param_slots(module: Module) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
     """Return the dotted names of parameters and buffers, with the tables that hold them."""
     for path, each in module.named_modules(remove_duplicate=False):
         for table in (each._parameters, each._buffers):
@@ -87,20 +92,20 @@ def _param_slots(module: Any) -> Iterator[tuple[str, tuple[dict[str, Any], str]]
                 yield (f"{path}.{name}" if path else name), (table, name)
 
 
-def _assign_values(values: dict[str, Any], slots: ParamSlots) -> None:
+def _assign_values(values: Mapping[str, object], slots: ParamSlots) -> None:
     for name, value in values.items():
         table, key = slots[name]
         table[key] = value
 
 
-def _twins(wanted: dict[str, Any], slots: ParamSlots) -> dict[str, Any]:
+def _twins(wanted: Mapping[str, object], slots: ParamSlots) -> dict[str, Any]:
     """Return the replacements of shared parameters under their other names."""
     known = {id(slots[name][0][slots[name][1]]): x for name, x in wanted.items()}
     rest = {name: table[key] for name, (table, key) in slots.items() if name not in wanted}
     return {name: known[id(x)] for name, x in rest.items() if x is not None and id(x) in known}
 
 
-def _merged(dicts: Any) -> dict[str, Any]:
+def _merged(dicts: object) -> dict[str, Any]:
     if isinstance(dicts, Mapping):
         return dict(dicts)
     if not isinstance(dicts, Sequence):
@@ -118,7 +123,7 @@ def _merged(dicts: Any) -> dict[str, Any]:
     return table
 
 
-def _require_names(inputs: dict[str, Any], slots: ParamSlots) -> None:
+def _require_names(inputs: Mapping[str, object], slots: ParamSlots) -> None:
     missing = [name for name, (table, key) in slots.items() if name not in inputs and table[key] is not None]
     unexpected = [name for name in inputs if name not in slots]
     texts = [

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.backward.hooks import RemovableHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = ["Hooked", "called"]
 
@@ -137,7 +144,7 @@ def _added(hooks: dict[int, Hook], hook: Hook, first: bool) -> RemovableHandle:
     return handle
 
 
-def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called(module: Any, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
     """Call a module with hooks."""
     hooks = module._hooks
     args, kwargs = _before(module, hooks, args, kwargs)
@@ -157,7 +164,7 @@ def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return output if backward_hook is None else backward_hook.wrap_output(output)
 
 
-def _before(module: Any, hooks: ModuleHooks, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _before(module: object, hooks: ModuleHooks, args: object, kwargs: object) -> tuple[Any, Any]:
     for number, hook in list(hooks.before.items()):
         if number in hooks.keywords:
             result = hook(module, args, kwargs)
@@ -183,7 +190,7 @@ class _BackwardHook:
         self.grad_output: Any = None
         self.has_inputs = False
 
-    def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[object, ...]:
         """Pass the arguments through a node that intercepts the gradients of the inputs."""
         positions = [k for k, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
         self.has_inputs = bool(positions)
@@ -197,7 +204,7 @@ class _BackwardHook:
             results[k] = x
         return tuple(results)
 
-    def wrap_output(self, output: Any) -> Any:
+    def wrap_output(self, output: Tensor) -> Any:
         """Pass the output through a node that intercepts the gradients of the outputs."""
         is_tuple = isinstance(output, tuple)
         outputs = output if is_tuple else (output,)
@@ -211,7 +218,7 @@ class _BackwardHook:
             results[k] = x
         return tuple(results) if is_tuple else results[0]
 
-    def at_outputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    def at_outputs(self, grads: tuple[Any, ...]) -> tuple[Array, ...]:
         """Call the backward pre-hooks; call the backward hooks too if no input requires grad."""
         whole = _spread(grads, self.output_positions, self.outputs)
         for hook in list(self.module._hooks.backward_before.values()):
@@ -229,7 +236,7 @@ class _BackwardHook:
                 hook(self.module, (None,) * self.count, whole)
         return tuple([whole[k] for k in self.output_positions])
 
-    def at_inputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    def at_inputs(self, grads: tuple[Tensor, ...]) -> tuple[Any, ...]:
         """Call the backward hooks with the gradients of the inputs and outputs."""
         whole = _spread(grads, self.input_positions, self.count)
         for hook in list(self.module._hooks.backward.values()):
@@ -250,10 +257,10 @@ class _BackwardHookFunction(Function):
     """Identity of Tensors; its first argument is a function that transforms all their gradients together."""
 
     @staticmethod
-    def forward(ctx: Any, transform: Any, *xs: Any) -> Any:
+    def forward(ctx: Any, transform: object, *xs: Tensor) -> tuple[Array, ...]:
         ctx.way = transform
         return tuple([x.clone() for x in xs])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: object) -> Any:
         return None, *ctx.way(grads)

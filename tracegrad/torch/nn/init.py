@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.tape.tensors import random
 from tracegrad.torch.tape.tensors.random import Generator
 from tracegrad.torch.tape.tensors.tensor import of_array
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, NDArray
+
 
 __all__ = [
     "calculate_gain",
@@ -54,11 +59,11 @@ _GAINS = {
 }
 
 
-def _filling(function: Callable[..., Any]) -> Callable[..., Any]:
+def _filling(function: Callable[..., object]) -> Callable[..., object]:
     """Decorate a function that fills a Tensor: it is not recorded, and returns the Tensor."""
 
     @wraps(function)
-    def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(tensor: object, *args: Any, **kwargs: Any) -> Any:
         with no_grad():
             function(tensor, *args, **kwargs)
         return tensor
@@ -86,7 +91,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 # -- one value, or independent ones --------------------------------------------------------------------------------
 @_filling
-def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
+def uniform_(tensor: Array, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
     """Fill with numbers from the uniform distribution on [a, b).
 
     >>> import tracegrad as tg
@@ -97,7 +102,7 @@ def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Generator |
 
 
 @_filling
-def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
     """Fill with normal numbers.
 
     >>> import tracegrad as tg
@@ -109,7 +114,7 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Generat
 
 @_filling
 def trunc_normal_(
-    tensor: Any,
+    tensor: Tensor,
     mean: float = 0.0,
     std: float = 1.0,
     a: float = -2.0,
@@ -130,7 +135,7 @@ def trunc_normal_(
 
 
 @_filling
-def constant_(tensor: Any, val: float) -> Any:
+def constant_(tensor: Tensor, val: float) -> Any:
     """Fill with one value.
 
     >>> import tracegrad as tg
@@ -141,7 +146,7 @@ def constant_(tensor: Any, val: float) -> Any:
 
 
 @_filling
-def ones_(tensor: Any) -> Any:
+def ones_(tensor: Tensor) -> Any:
     """Fill with ones.
 
     >>> import tracegrad as tg
@@ -152,7 +157,7 @@ def ones_(tensor: Any) -> Any:
 
 
 @_filling
-def zeros_(tensor: Any) -> Any:
+def zeros_(tensor: Tensor) -> Any:
     """Fill with zeros.
 
     >>> import tracegrad as tg
@@ -164,7 +169,7 @@ def zeros_(tensor: Any) -> Any:
 
 # -- matrices --------------------------------------------------------------------------------------------------------
 @_filling
-def eye_(tensor: Any) -> Any:
+def eye_(tensor: Tensor) -> Any:
     """Fill with the identity matrix.
 
     ValueError unless there are two dimensions.
@@ -179,7 +184,7 @@ def eye_(tensor: Any) -> Any:
 
 
 @_filling
-def dirac_(tensor: Any, groups: int = 1) -> Any:
+def dirac_(tensor: Tensor, groups: int = 1) -> Any:
     """Fill a convolution weight so that the convolution preserves its input.
 
     In each group, output channel k is input channel k. ValueError unless there are 3, 4 or 5 dimensions and the groups
@@ -224,7 +229,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None
 
 
 @_filling
-def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
     """Fill a matrix with normal numbers, and set a share of each column to zero (Martens 2010).
 
     ValueError unless there are two dimensions.
@@ -243,7 +248,7 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generato
 
 # -- by the number of inputs and outputs ------------------------------------------------------------------------------
 @_filling
-def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Any:
     """Fill with uniform numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)).
 
     Source: Glorot and Bengio 2010. ValueError for fewer than two dimensions.
@@ -257,7 +262,7 @@ def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Generator | None 
 
 
 @_filling
-def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Any:
     """Fill with normal numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)).
 
     Source: Glorot and Bengio 2010. ValueError for fewer than two dimensions.
@@ -271,7 +276,7 @@ def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Generator | None =
 
 @_filling
 def kaiming_uniform_(
-    tensor: Any,
+    tensor: Array,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
@@ -294,7 +299,7 @@ def kaiming_uniform_(
 
 @_filling
 def kaiming_normal_(
-    tensor: Any,
+    tensor: Tensor,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
@@ -313,7 +318,7 @@ def kaiming_normal_(
         random.normal_(tensor, 0.0, _spread(tensor, a, mode, nonlinearity), generator=generator)
 
 
-def fans(tensor: Any) -> tuple[int, int]:
+def fans(tensor: Array) -> tuple[int, int]:
     """`(fan_in, fan_out)` of a weight. ValueError for less than two dimensions."""
     if len(tensor.shape) < 2:
         raise ValueError(located("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions"))
@@ -328,12 +333,12 @@ def _spread(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
     return calculate_gain(nonlinearity, a) / math.sqrt(fans(tensor)[modes.index(mode)])
 
 
-def _require(tensor: Any, count: int) -> None:
+def _require(tensor: Tensor, count: int) -> None:
     if len(tensor.shape) != count:
         raise ValueError(located(f"Only tensors with {count} dimensions are supported"))
 
 
-def _as(tensor: Any, array: Any) -> Any:
+def _as(tensor: Tensor, array: NDArray) -> Any:
     return of_array(np.asarray(array, tensor.dtype))
 
 

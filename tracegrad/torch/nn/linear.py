@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import UnsupportedError
 from tracegrad.torch.functions.nn import nn_functional as F
@@ -13,6 +13,10 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DeviceLike, DTypeLike
+
 
 __all__ = ["Bilinear", "Embedding", "EmbeddingBag", "Identity", "Linear"]
 
@@ -44,7 +48,9 @@ class Linear(Module):
     (Linear(in_features=3, out_features=2, bias=True), torch.Size([5, 2]))
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: object = None, dtype: Any = None
+    ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
@@ -58,7 +64,7 @@ class Linear(Module):
             bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return F.linear(input, self.weight, self.bias)
 
@@ -83,7 +89,7 @@ class Bilinear(Module):
         in2_features: int,
         out_features: int,
         bias: bool = True,
-        device: Any = None,
+        device: object = None,
         dtype: Any = None,
     ):
         super().__init__()
@@ -100,7 +106,7 @@ class Bilinear(Module):
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
 
-    def forward(self, input1: Array, input2: Array) -> Any:
+    def forward(self, input1: Array, input2: Array) -> Array:
         """Return the output."""
         return F.bilinear(input1, input2, self.weight, self.bias)
 
@@ -120,7 +126,7 @@ class RowTable(Module):
     max_norm: float | None
     norm_type: float
 
-    def _begin_rows(self, weight: Any, requires_grad: bool, device: Any, dtype: Any) -> None:
+    def _begin_rows(self, weight: object, requires_grad: bool, device: DeviceLike, dtype: DTypeLike) -> None:
         """Set the weight, or draw one."""
         if weight is None:
             self.weight = Parameter(
@@ -165,9 +171,9 @@ class Embedding(RowTable):
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
-        _weight: Any = None,
+        _weight: Array | None = None,
         _freeze: bool = False,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         super().__init__()
@@ -182,12 +188,12 @@ class Embedding(RowTable):
             raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
         self._begin_rows(_weight, not _freeze, device, dtype)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the rows."""
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Any:
+    def from_pretrained(cls, embeddings: Array, freeze: bool = True, padding_idx: int | None = None) -> Module:
         """Make an Embedding of the rows of `embeddings`, which require no grad if frozen.
 
         `embeddings` is (num_embeddings, embedding_dim).
@@ -220,10 +226,10 @@ class EmbeddingBag(RowTable):
         scale_grad_by_freq: bool = False,
         mode: str = "mean",
         sparse: bool = False,
-        _weight: Any = None,
+        _weight: Array | None = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         super().__init__()
@@ -244,7 +250,7 @@ class EmbeddingBag(RowTable):
         bag.weight.requires_grad = not freeze
         return bag
 
-    def forward(self, input: Array, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+    def forward(self, input: Array, offsets: Array | None = None, per_sample_weights: Array | None = None) -> Any:
         """Return the reduced rows of each bag."""
         return F.embedding_bag(
             input,

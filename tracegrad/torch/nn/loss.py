@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
 from tracegrad.torch.nn.function_module import FunctionModule
 from tracegrad.torch.nn.module import Module
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = [
     "BCELoss",
@@ -66,7 +70,7 @@ class _PlainLoss(_Loss):
 class _PairLoss(_Loss):
     """A loss of two inputs, with a margin."""
 
-    def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
+    def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: object = None, reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
@@ -78,7 +82,7 @@ class _PairLoss(_Loss):
 class _WeightedLoss(_Loss):
     """A loss with a buffer `weight`."""
 
-    def __init__(self, weight: Any = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
+    def __init__(self, weight: Any = None, size_average: Any = None, reduce: object = None, reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
 
@@ -114,7 +118,7 @@ class SmoothL1Loss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
-    def forward(self, input: Array, target: Array) -> Any:
+    def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
         return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
@@ -131,7 +135,7 @@ class HuberLoss(_Loss):
         super().__init__(reduction=reduction)
         self.delta = delta
 
-    def forward(self, input: Array, target: Array) -> Any:
+    def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
         return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
@@ -152,14 +156,14 @@ class CrossEntropyLoss(_WeightedLoss):
         weight: Any = None,
         size_average: Any = None,
         ignore_index: int = -100,
-        reduce: Any = None,
+        reduce: object = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
-    def forward(self, input: Array, target: Array) -> Any:
+    def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
         return F.cross_entropy(
             input,
@@ -184,13 +188,13 @@ class NLLLoss(_WeightedLoss):
         weight: Any = None,
         size_average: Any = None,
         ignore_index: int = -100,
-        reduce: Any = None,
+        reduce: object = None,
         reduction: str = "mean",
     ):
         super().__init__(weight, size_average, reduce, reduction)
         self.ignore_index = ignore_index
 
-    def forward(self, input: Array, target: Array) -> Any:
+    def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
         return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
@@ -203,7 +207,7 @@ class BCELoss(_WeightedLoss):
     tensor(0.6931)
     """
 
-    def forward(self, input: Array, target: Array) -> Any:
+    def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
         return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
@@ -220,14 +224,14 @@ class BCEWithLogitsLoss(_WeightedLoss):
         self,
         weight: Any = None,
         size_average: Any = None,
-        reduce: Any = None,
+        reduce: object = None,
         reduction: str = "mean",
-        pos_weight: Any = None,
+        pos_weight: Tensor | None = None,
     ):
         super().__init__(weight, size_average, reduce, reduction)
         self.register_buffer("pos_weight", pos_weight)
 
-    def forward(self, input: Array, target: Array) -> Any:
+    def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
         return F.binary_cross_entropy_with_logits(
             input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction
@@ -248,7 +252,7 @@ class KLDivLoss(_Loss):
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
-    def forward(self, input: Array, target: Array) -> Any:
+    def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
         return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
@@ -265,15 +269,15 @@ class PoissonNLLLoss(_Loss):
         self,
         log_input: bool = True,
         full: bool = False,
-        size_average: Any = None,
+        size_average: bool | None = None,
         eps: float = 1e-8,
-        reduce: Any = None,
+        reduce: object = None,
         reduction: str = "mean",
     ):
         super().__init__(size_average, reduce, reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
-    def forward(self, log_input: Array, target: Array) -> Any:
+    def forward(self, log_input: Array, target: Array) -> Array:
         """Return the loss."""
         return F.poisson_nll_loss(
             log_input, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction
@@ -292,7 +296,7 @@ class GaussianNLLLoss(_Loss):
         super().__init__(reduction=reduction)
         self.full, self.eps = full, eps
 
-    def forward(self, input: Array, target: Array, var: Array) -> Any:
+    def forward(self, input: Array, target: Array, var: Array) -> Array:
         """Return the loss."""
         return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
@@ -315,11 +319,11 @@ class HingeEmbeddingLoss(_Loss):
     tensor(0.5000)
     """
 
-    def __init__(self, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
+    def __init__(self, margin: float = 1.0, size_average: Any = None, reduce: object = None, reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
-    def forward(self, input: Array, target: Array) -> Any:
+    def forward(self, input: Array, target: Array) -> Array:
         """Return the loss."""
         return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
@@ -379,8 +383,8 @@ class MultiMarginLoss(_WeightedLoss):
         p: int = 1,
         margin: float = 1.0,
         weight: Any = None,
-        size_average: Any = None,
-        reduce: Any = None,
+        size_average: bool | None = None,
+        reduce: object = None,
         reduction: str = "mean",
     ):
         super().__init__(weight, size_average, reduce, reduction)
@@ -406,7 +410,7 @@ class CTCLoss(_Loss):
         super().__init__(reduction=reduction)
         self.blank, self.zero_infinity = blank, zero_infinity
 
-    def forward(self, log_probs: Array, targets: Array, input_lengths: Any, target_lengths: Any) -> Any:
+    def forward(self, log_probs: Array, targets: Array, input_lengths: object, target_lengths: object) -> Array:
         """Return the loss."""
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
@@ -427,8 +431,8 @@ class TripletMarginLoss(_Loss):
         p: float = 2.0,
         eps: float = 1e-6,
         swap: bool = False,
-        size_average: Any = None,
-        reduce: Any = None,
+        size_average: bool | None = None,
+        reduce: object = None,
         reduction: str = "mean",
     ):
         super().__init__(size_average, reduce, reduction)
@@ -436,7 +440,7 @@ class TripletMarginLoss(_Loss):
             raise ValueError(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
-    def forward(self, anchor: Array, positive: Array, negative: Array) -> Any:
+    def forward(self, anchor: Array, positive: Array, negative: Array) -> Array:
         """Return the loss."""
         return F.triplet_margin_loss(
             anchor,

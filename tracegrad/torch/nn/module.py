@@ -10,7 +10,7 @@ The code of this folder is traced like user code: a trace sees its reads and wri
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import supported
 from tracegrad.torch.functions.core.device import check_device, is_device
@@ -21,6 +21,14 @@ from tracegrad.torch.nn.state_dict import Stateful
 from tracegrad.torch.nn.traversal import Walked
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.conversion import to, type_
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array, DeviceLike, DType, DTypeLike
+
 
 __all__ = ["Module"]
 
@@ -88,7 +96,7 @@ class Module(Walked, Stateful, Hooked):
                 return table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Array | None) -> None:
         attributes = self.__dict__
         if isinstance(value, Parameter):
             self._require_initialized("parameters")
@@ -166,7 +174,7 @@ class Module(Walked, Stateful, Hooked):
                 )
         self._parameters[name] = param
 
-    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, tensor: Operand | None, persistent: bool = True) -> None:
         """Register `tensor`, a Tensor or None, as the buffer `name`; only a `persistent` one is in `state_dict`.
 
         KeyError for a name that is taken, empty or has a dot; TypeError for other objects than Tensors.
@@ -181,7 +189,7 @@ class Module(Walked, Stateful, Hooked):
         saved = self._transient - {name} if persistent else self._transient | {name}
         object.__setattr__(self, "_transient", saved)
 
-    def add_module(self, name: str, module: Any) -> None:
+    def add_module(self, name: str, module: Module | int) -> None:
         """Register `module`, a Module or None, as the submodule `name`.
 
         TypeError for other objects than Modules; KeyError for a name that is taken, empty or has a dot.
@@ -255,7 +263,12 @@ class Module(Walked, Stateful, Hooked):
         return self
 
     def to(
-        self, *args: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, memory_format: Any = None
+        self,
+        *args: Tensor | DType | str,
+        device: Any = None,
+        dtype: DTypeLike = None,
+        non_blocking: bool = False,
+        memory_format: object = None,
     ) -> Any:
         """Convert the floating parameters and buffers, in place: `to(dtype)`, `to(device, dtype)`, `to(tensor)`.
 
@@ -281,7 +294,7 @@ class Module(Walked, Stateful, Hooked):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={kind}")
         return self._apply(lambda x: to(x, kind) if x.dtype.kind in "fc" else x)
 
-    def type(self, dst_type: Any) -> Any:
+    def type(self, dst_type: DType) -> Any:
         """Convert all parameters and buffers to a dtype, in place; returns the module."""
         return self._apply(lambda x: type_(x, dst_type))
 
@@ -297,11 +310,11 @@ class Module(Walked, Stateful, Hooked):
         """Convert the floating parameters and buffers to float16, in place; returns the module."""
         return self.to("float16")
 
-    def cpu(self) -> Any:
+    def cpu(self) -> Self:
         """Return this module: there is no other device."""
         return self
 
-    def cuda(self, device: Any = None) -> Any:
+    def cuda(self, device: DeviceLike = None) -> Any:
         """Raise RuntimeError: there is no CUDA device."""
         check_device("cuda")
 
@@ -327,12 +340,12 @@ def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
-def _typename(x: Any) -> str:
+def _typename(x: object) -> str:
     if isinstance(x, Tensor):
         return str(type_(x))
     cls = type(x)
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _cannot(name: str, value: Any, what: str, expected: str) -> str:
+def _cannot(name: str, value: Array, what: str, expected: str) -> str:
     return f"cannot assign '{_typename(value)}' as {what} '{name}' ({expected} expected)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.init import ones_, zeros_
@@ -12,6 +12,10 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty, tensor
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DeviceLike
+
 
 __all__ = [
     "BatchNorm1d",
@@ -27,7 +31,7 @@ __all__ = [
 ]
 
 
-def _scale_and_shift(module: Any, shape: Any, affine: bool, bias: bool, device: Any, dtype: Any) -> None:
+def _scale_and_shift(module: Any, shape: Any, affine: bool, bias: bool, device: object, dtype: object) -> None:
     """Register the parameters `weight` and `bias` of a module, or None in their place."""
     for name, wanted in (("weight", affine), ("bias", affine and bias)):
         module.register_parameter(name, Parameter(empty(shape, device=device, dtype=dtype)) if wanted else None)
@@ -64,7 +68,7 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         super().__init__()
@@ -76,7 +80,7 @@ class LayerNorm(Module):
         """Reset the parameters to their initial values."""
         _begin(self)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -102,7 +106,7 @@ class RMSNorm(Module):
         normalized_shape: int | Sequence[int],
         eps: float | None = None,
         elementwise_affine: bool = True,
-        device: Any = None,
+        device: object = None,
         dtype: Any = None,
     ):
         super().__init__()
@@ -116,7 +120,7 @@ class RMSNorm(Module):
         if self.weight is not None:
             ones_(self.weight)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
@@ -141,7 +145,7 @@ class GroupNorm(Module):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
         *,
         bias: bool = True,
@@ -160,7 +164,7 @@ class GroupNorm(Module):
         """Reset the parameters to their initial values."""
         _begin(self)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
@@ -185,7 +189,7 @@ class LocalResponseNorm(Module):
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, in the shape of the input."""
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
@@ -207,7 +211,7 @@ class _Channels(Module):
         momentum: float | None,
         affine: bool,
         track_running_stats: bool,
-        device: Any,
+        device: DeviceLike,
         dtype: Any,
         bias: bool,
     ):
@@ -252,14 +256,14 @@ class _BatchNorm(_Channels):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
         *,
         bias: bool = True,
     ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Compute the output, in the shape of the input; update the running statistics in training."""
         self._check(input)
         share: Any = 0.0 if self.momentum is None else self.momentum
@@ -322,14 +326,14 @@ class _InstanceNorm(_Channels):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
         *,
         bias: bool = True,
     ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Compute the output, in the shape of the input; update running statistics, if any, in training."""
         self._check(input)
         unbatched = len(input.shape) == self._ranks[0]

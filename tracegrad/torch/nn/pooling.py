@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.windows import for_each
 from tracegrad.torch.nn.function_module import FunctionModule
 from tracegrad.torch.nn.module import Module
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Sizes
+
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -100,7 +104,7 @@ class _MaxUnpool(FunctionModule):
         self.stride = for_each(kernel_size if stride is None else stride, self._count)
         self.padding = for_each(padding, self._count)
 
-    def forward(self, input: Array, indices: Array, output_size: Any = None) -> Array:
+    def forward(self, input: Array, indices: Array, output_size: Sizes | None = None) -> Array:
         """Return the output."""
         return self._function(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
@@ -166,7 +170,7 @@ class AvgPool1d(Module):
         self.stride = for_each(kernel_size if stride is None else stride, 1)
         self.padding, self.ceil_mode, self.count_include_pad = for_each(padding, 1), ceil_mode, count_include_pad
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 

@@ -116,7 +116,7 @@ class PixelShuffle(Module):
         super().__init__()
         self.upscale_factor = upscale_factor
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return F.pixel_shuffle(input, self.upscale_factor)
 
@@ -136,7 +136,7 @@ class PixelUnshuffle(Module):
         super().__init__()
         self.downscale_factor = downscale_factor
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return F.pixel_unshuffle(input, self.downscale_factor)
 

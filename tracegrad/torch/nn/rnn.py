@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import UnsupportedError
 from tracegrad.torch.functions.core.registry import FUNCTIONS
@@ -21,6 +21,11 @@ from tracegrad.torch.nn.utils.rnn import PackedSequence, packed, padded
 from tracegrad.torch.tape.tensors.factories import empty, tensor, zeros
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import DeviceLike
+
+
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell"]
 
 _cat, _stack, _chunk, _where = (FUNCTIONS[name] for name in ("cat", "stack", "chunk", "where"))
@@ -28,22 +33,22 @@ _relu, _tanh, _sigmoid = FUNCTIONS["relu"], FUNCTIONS["tanh"], FUNCTIONS["sigmoi
 
 
 # -- one step ---------------------------------------------------------------------------------------------------------
-def _step_tanh(projected: Any, state: Any, weight: Any, bias: Any) -> Any:
+def _step_tanh(projected: Array, state: Array, weight: Array, bias: Array) -> tuple[Tensor, ...]:
     return (_tanh(projected + F.linear(state[0], weight, bias)),)
 
 
-def _step_relu(projected: Any, state: Any, weight: Any, bias: Any) -> Any:
+def _step_relu(projected: Array, state: Array, weight: Array, bias: Array | None) -> tuple[Tensor, ...]:
     return (_relu(projected + F.linear(state[0], weight, bias)),)
 
 
-def _step_lstm(projected: Any, state: Any, weight: Any, bias: Any) -> Any:
+def _step_lstm(projected: Array, state: Array, weight: Array, bias: Array) -> tuple[Tensor, ...]:
     h, c = state
     i, f, g, o = _chunk(projected + F.linear(h, weight, bias), 4, -1)
     c = _sigmoid(f) * c + _sigmoid(i) * _tanh(g)
     return _sigmoid(o) * _tanh(c), c
 
 
-def _step_gru(projected: Any, state: Any, weight: Any, bias: Any) -> Any:
+def _step_gru(projected: Array, state: Array, weight: Array, bias: Array) -> tuple[Tensor, ...]:
     (h,) = state
     r, z, n = _chunk(projected, 3, -1)
     of_r, of_z, of_n = _chunk(F.linear(h, weight, bias), 3, -1)
@@ -93,7 +98,7 @@ class RNNBase(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         super().__init__()
@@ -141,7 +146,7 @@ class RNNBase(Module):
     def _suffixes(self, layer: int) -> list[str]:
         return [f"l{layer}", f"l{layer}_reverse"] if self.bidirectional else [f"l{layer}"]
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Array | None = None) -> Any:
         """Compute the states of the last layer at all steps, and of all layers after the last step.
 
         `input` is (L, N, input_size), (N, L, input_size) if `batch_first`, or (L, input_size). `hx`, by default zeros,
@@ -197,7 +202,7 @@ class RNNBase(Module):
                 raise RuntimeError(f"Expected {label} size {wanted}, got {list(state.shape)}")
         return [state.reshape(*shape) for state in args]
 
-    def _run(self, x: Any, states: list[Any], lengths: list[int] | None = None) -> tuple[Any, list[Any]]:
+    def _run(self, x: Array, states: list[Array], lengths: list[int] | None = None) -> tuple[Any, list[Any]]:
         """Return the outputs at all steps, and the states after the last; sequences may have lengths."""
         last: list[list[Any]] = [[] for _ in states]
         state_index = 0
@@ -214,7 +219,7 @@ class RNNBase(Module):
                 x = F.dropout(x, self.dropout)
         return x, [_stack(part) for part in last]
 
-    def _pass(self, x: Any, state: Any, suffix: str, lengths: list[int] | None = None) -> tuple[Any, Any]:
+    def _pass(self, x: Array, state: object, suffix: str, lengths: list[int] | None = None) -> tuple[Any, Any]:
         """Return the outputs at all steps in one direction of one layer, and the state after the last."""
         step, length = _KINDS[self.mode][2], x.shape[0]
         bias_ih = getattr(self, f"bias_ih_{suffix}") if self.bias else None
@@ -259,7 +264,7 @@ class RNN(RNNBase):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         self.__dict__["nonlinearity"] = nonlinearity
@@ -299,7 +304,7 @@ class LSTM(RNNBase):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         super().__init__(
@@ -338,7 +343,7 @@ class GRU(RNNBase):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         super().__init__(
@@ -361,7 +366,7 @@ class _RNNCellBase(Module):
 
     _mode: str
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool, device: Any, dtype: Any):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, device: object, dtype: Any):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         gates = _KINDS[self._mode][0]
@@ -428,7 +433,7 @@ class RNNCell(_RNNCellBase):
         hidden_size: int,
         bias: bool = True,
         nonlinearity: str = "tanh",
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         self.__dict__["_mode"] = _kind_of(nonlinearity)
@@ -451,7 +456,9 @@ class LSTMCell(_RNNCellBase):
 
     _mode = "LSTM"
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None):
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: Any = None
+    ):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
 
@@ -465,5 +472,7 @@ class GRUCell(_RNNCellBase):
 
     _mode = "GRU"
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None):
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: Any = None
+    ):
         super().__init__(input_size, hidden_size, bias, device, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.parameter import Parameter, is_parameter
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.tensor import of_array
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = ["Stateful"]
 
@@ -91,7 +96,7 @@ class Stateful:
             if x is not None and name not in self._transient:
                 yield name, _StateTarget(self._buffers, name)
 
-    def _find(self, entries: dict[str, Any], prefix: str, matched: _StateMatch) -> None:
+    def _find(self, entries: Mapping[str, object], prefix: str, matched: _StateMatch) -> None:
         """Match the entries of a state dict with the module and its submodules; call the pre-hooks."""
         for hook in self._hooks_of("loading"):
             hook(
@@ -199,7 +204,7 @@ def array_of(x: Any) -> Any:
     return np.from_dlpack(x) if hasattr(x, "__dlpack__") else None
 
 
-def _mismatch(name: str, now: Any, array: Any, value: Any) -> str:
+def _mismatch(name: str, now: Tensor, array: Array, value: Tensor) -> str:
     """Describe the mismatch of an entry with the target's value `now`; "" for none."""
     if array is None:
         return (
@@ -228,12 +233,12 @@ def _listed(what: str, keys: list[str]) -> list[str]:
     return [f"{what} key(s) in state_dict: {names}. "] if keys else []
 
 
-def _copy(target: _StateTarget, array: Any) -> None:
+def _copy(target: _StateTarget, array: object) -> None:
     with no_grad():
         target.now.copy_(of_array(array if isinstance(array, Carrier) else np.asarray(array)))
 
 
-def _assign(target: _StateTarget, array: Any) -> None:
+def _assign(target: _StateTarget, array: Array) -> None:
     now = target.now
     result = Parameter(array, now.requires_grad) if is_parameter(now) else of_array(array)
     target.table[target.name] = result

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from tracegrad.torch.nn.normalization import LayerNorm
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import from_numpy
 from tracegrad.typing import Array
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DeviceLike, DTypeLike
+
 
 __all__ = [
     "Transformer",
@@ -66,7 +70,7 @@ class _Layer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         super().__init__()
@@ -84,16 +88,16 @@ class _Layer(Module):
             setattr(self, f"dropout{k}", Dropout(dropout))
         self.activation = _activation(activation)
 
-    def _feed_forward(self, x: Any) -> Any:
+    def _feed_forward(self, x: Array) -> Any:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
-    def _attend(self, attention: Any, x: Any, memory: Any, masks: tuple[Any, Any, bool]) -> Any:
+    def _attend(self, attention: Module, x: Array, memory: Array, masks: tuple[Any, Any, bool]) -> Any:
         mask, padding, causal = masks
         return attention(
             x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal
         )[0]
 
-    def _attend_to_itself(self, x: Any, masks: tuple[Any, Any, bool]) -> Any:
+    def _attend_to_itself(self, x: Array, masks: tuple[Any, Any, bool]) -> Any:
         mask, padding, causal = masks
         return self.self_attn(x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal)[
             0
@@ -113,7 +117,11 @@ class TransformerEncoderLayer(_Layer):
     _norms = 2
 
     def forward(
-        self, src: Array, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
+        self,
+        src: Array,
+        src_mask: Array | None = None,
+        src_key_padding_mask: Array | None = None,
+        is_causal: bool = False,
     ) -> Any:
         """Return the output, in the shape of `src`."""
         masks = (src_mask, src_key_padding_mask, is_causal)
@@ -140,10 +148,10 @@ class TransformerDecoderLayer(_Layer):
         self,
         tgt: Array,
         memory: Array,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt_mask: Array | None = None,
+        memory_mask: Array | None = None,
+        tgt_key_padding_mask: Array | None = None,
+        memory_key_padding_mask: Array | None = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Any:
@@ -171,7 +179,7 @@ class TransformerEncoder(Module):
         self,
         encoder_layer: Any,
         num_layers: int,
-        norm: Any = None,
+        norm: Module | None = None,
         enable_nested_tensor: bool = True,
         mask_check: bool = True,
     ):
@@ -195,7 +203,7 @@ class TransformerDecoder(Module):
     torch.Size([5, 3, 8])
     """
 
-    def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None):
+    def __init__(self, decoder_layer: Any, num_layers: int, norm: Module | None = None):
         super().__init__()
         self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
 
@@ -245,13 +253,13 @@ class Transformer(Module):
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
         activation: str | Callable[[Any], Any] = _relu,
-        custom_encoder: Any = None,
-        custom_decoder: Any = None,
+        custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None,
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: Any = None,
     ):
         super().__init__()
@@ -269,7 +277,7 @@ class Transformer(Module):
             dtype,
         )
 
-        def norm() -> Any:
+        def norm() -> Module:
             return LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
 
         if custom_encoder is None:
@@ -286,12 +294,12 @@ class Transformer(Module):
         self,
         src: Array,
         tgt: Array,
-        src_mask: Any = None,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        src_key_padding_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        src_mask: Array | None = None,
+        tgt_mask: Array | None = None,
+        memory_mask: Array | None = None,
+        src_key_padding_mask: Array | None = None,
+        tgt_key_padding_mask: Array | None = None,
+        memory_key_padding_mask: Array | None = None,
         src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
@@ -315,7 +323,7 @@ class Transformer(Module):
         )
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+    def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DTypeLike = None) -> Any:
         """Return the causal mask: 0 up to each position, and -inf after it."""
         kind = get_default_dtype() if dtype is None else dtype
         return from_numpy(np.triu(np.full((sz, sz), -math.inf, kind), 1))

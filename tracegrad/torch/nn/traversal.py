@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["Walked"]
 
@@ -48,7 +52,7 @@ class Walked:
             if module is not None:
                 yield from module.named_modules(seen, _dotted(prefix, name), remove_duplicate)
 
-    def modules(self) -> Iterator[Any]:
+    def modules(self) -> Iterator[Tensor]:
         """Yield this module and all submodules; each once."""
         for _, module in self.named_modules():
             yield module
@@ -77,7 +81,7 @@ class Walked:
         """Yield the buffers with their dotted names, as `named_parameters`."""
         return self._members(lambda module: module._buffers.items(), prefix, recurse, remove_duplicate)
 
-    def buffers(self, recurse: bool = True) -> Iterator[Any]:
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Yield the buffers, as `parameters`."""
         for _, buffer in self.named_buffers("", recurse):
             yield buffer

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.lr_scheduler_base import LRScheduler, for_each, set_rates
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracegrad.torch.optim.optimizer import Optimizer
+
+
 __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 
 
-def _by_betas(optimizer: Any) -> bool:
+def _by_betas(optimizer: Optimizer) -> bool:
     """Whether the first of `betas` is cycled together with the rate, instead of the momentum."""
     if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
         raise ValueError(
@@ -65,8 +71,8 @@ class OneCycleLR(LRScheduler):
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
         cycle_momentum: bool = True,
-        base_momentum: Any = 0.85,
-        max_momentum: Any = 0.95,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
@@ -108,7 +114,7 @@ class OneCycleLR(LRScheduler):
                 group["max_momentum"], group["base_momentum"] = m, b
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         n = self.last_epoch
         if n > self.total_steps:
             raise ValueError(
@@ -158,7 +164,7 @@ class CyclicLR(LRScheduler):
         self,
         optimizer: Any,
         base_lr: Any,
-        max_lr: Any,
+        max_lr: float | Sequence[float],
         step_size_up: int = 2000,
         step_size_down: int | None = None,
         mode: str = "triangular",
@@ -166,8 +172,8 @@ class CyclicLR(LRScheduler):
         scale_fn: Callable[[float], float] | None = None,
         scale_mode: str = "cycle",
         cycle_momentum: bool = True,
-        base_momentum: Any = 0.8,
-        max_momentum: Any = 0.9,
+        base_momentum: float = 0.8,
+        max_momentum: float = 0.9,
         last_epoch: int = -1,
     ):
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
@@ -204,7 +210,7 @@ class CyclicLR(LRScheduler):
             scale = self.gamma**x
         return scale
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
@@ -252,7 +258,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         wave = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * wave for base in self.base_lrs]
 
@@ -284,7 +290,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_cur = epoch - self.T_0 * (self.T_mult**n - 1) / (self.T_mult - 1)
             self.T_i = self.T_0 * self.T_mult**n
 
-    def step(self, epoch: Any = None) -> None:
+    def step(self, epoch: object = None) -> None:
         """Advance to the next epoch, or to this one, possibly fractional."""
         self._update(epoch)
 

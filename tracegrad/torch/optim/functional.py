@@ -8,7 +8,7 @@ starts at 0, for example one of `schedules`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,12 @@ from tracegrad.torch.modes import no_grad
 from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.update_rules import RULES, UpdateRule
 from tracegrad.torch.tape.tensors.factories import from_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracegrad.typing import Array
+
 
 __all__ = ["Pure", "adagrad", "adam", "adamw", "clip_by_global_norm", "rmsprop", "sgd"]
 
@@ -150,10 +156,10 @@ def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
     return tree.map(lambda x: _array(_array(x) * cast(factor, dtype=_array(x).dtype.name)), grads)
 
 
-def _pure(name: str, lr: Rate, settings: dict[str, Any]) -> Pure:
+def _pure(name: str, lr: Rate, settings: Mapping[str, object]) -> Pure:
     rule = RULES[name]
 
-    def init(params: Any) -> dict[str, Any]:
+    def init(params: object) -> dict[str, Any]:
         """Return the state of parameters that were never updated, in ndarrays or Tensors like the parameters."""
         leaves, structure = tree.flatten(params)
         states = [_initial_state(rule, _array(p, f"{name}: parameter {k}"), settings) for k, p in enumerate(leaves)]
@@ -181,7 +187,7 @@ def _pure(name: str, lr: Rate, settings: dict[str, Any]) -> Pure:
     return Pure(init, update)
 
 
-def _initial_state(rule: UpdateRule, p: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def _initial_state(rule: UpdateRule, p: Array, settings: Mapping[str, object]) -> dict[str, Any]:
     state = rule.begin(p, settings)
     return {k: from_numpy(x) if isinstance(p, TensorCarrier) else x for k, x in state.items()}
 

@@ -75,7 +75,7 @@ class LBFGS(Optimizer):
         if len(self.param_groups) != 1:
             raise ValueError(located("LBFGS doesn't support per-parameter options (parameter groups)"))
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None) -> object:
         """Run iterations, for which the `closure` computes losses and gradients; return the first loss."""
         group, params = self.param_groups[0], self.param_groups[0]["params"]
         if closure is None:

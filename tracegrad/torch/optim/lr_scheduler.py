@@ -79,7 +79,7 @@ class LambdaLR(_OfFunctions):
     [0.25]
     """
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         return [base * f(self.last_epoch) for f, base in zip(self.lr_lambdas, self.base_lrs)]
 
 
@@ -95,7 +95,7 @@ class MultiplicativeLR(_OfFunctions):
     [0.25]
     """
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return self.rates()
         return [rate * f(self.last_epoch) for f, rate in zip(self.lr_lambdas, self.rates())]
@@ -118,11 +118,11 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         changes = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
         return self.rates(self.gamma) if changes else self.rates()
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
 
 
@@ -142,11 +142,11 @@ class MultiStepLR(LRScheduler):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         times = self.milestones.get(self.last_epoch, 0)
         return self.rates(self.gamma**times) if times else self.rates()
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         times = bisect.bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return [base * self.gamma**times for base in self.base_lrs]
 
@@ -166,12 +166,12 @@ class ConstantLR(LRScheduler):
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return self.rates(self.factor)
         return self.rates(1.0 / self.factor) if self.last_epoch == self.total_iters else self.rates()
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         return [base * (self.factor if self.last_epoch < self.total_iters else 1) for base in self.base_lrs]
 
 
@@ -201,7 +201,7 @@ class LinearLR(LRScheduler):
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return self.rates(self.start_factor)
         if self.last_epoch > self.total_iters:
@@ -210,7 +210,7 @@ class LinearLR(LRScheduler):
         before = self.total_iters * self.start_factor + (self.last_epoch - 1) * change
         return self.rates(1.0 + change / before)
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         done = min(self.total_iters, self.last_epoch) / self.total_iters
         return [base * (self.start_factor + (self.end_factor - self.start_factor) * done) for base in self.base_lrs]
 
@@ -231,10 +231,10 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         return self.rates(self.gamma) if self.last_epoch else self.rates()
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
@@ -254,13 +254,13 @@ class PolynomialLR(LRScheduler):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         n, total = self.last_epoch, self.total_iters
         if n == 0 or n > total:
             return self.rates()
         return self.rates(((1.0 - n / total) / (1.0 - (n - 1) / total)) ** self.power)
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         done = min(self.total_iters, self.last_epoch) / self.total_iters
         return [base * (1.0 - done) ** self.power for base in self.base_lrs]
 
@@ -284,7 +284,7 @@ class CosineAnnealingLR(LRScheduler):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         n, whole = self.last_epoch, self.T_max
         if n == 0:
             return self.rates()
@@ -296,7 +296,7 @@ class CosineAnnealingLR(LRScheduler):
         quotient = (1 + math.cos(math.pi * n / whole)) / (1 + math.cos(math.pi * (n - 1) / whole))
         return [quotient * (rate - self.eta_min) + self.eta_min for rate in self.rates()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         wave = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
         return [self.eta_min + (base - self.eta_min) * wave for base in self.base_lrs]
 

@@ -26,7 +26,7 @@ def set_rates(optimizer: Any, rates: Iterable[Any], name: str = "lr") -> None:
             group[name] = float(rate) if isinstance(rate, Tensor) else rate
 
 
-def for_each(name: str, x: Any, optimizer: Any) -> list[Any]:
+def for_each(name: str, x: Any, optimizer: Optimizer) -> list[Any]:
     """Return `x` for each group; ValueError for a list of another length."""
     groups = len(optimizer.param_groups)
     if not isinstance(x, list | tuple):
@@ -72,7 +72,7 @@ class LRScheduler:
         self._step_count = 0
         self._update(None)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the rates of the groups at `last_epoch`."""
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
 
@@ -85,7 +85,7 @@ class LRScheduler:
         results = [group["lr"] for group in self.optimizer.param_groups]
         return results if factor == 1.0 else [rate * factor for rate in results]
 
-    def step(self, epoch: Any = None) -> None:
+    def step(self, epoch: object = None) -> None:
         """Advance to the next epoch, or to this one; warn if the optimizer has made no step at the first rate."""
         if self._step_count == 1 and not self.optimizer._stepped:
             warnings.warn(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.functions.math.complex import view_as_complex, view_as_real
@@ -23,6 +23,11 @@ from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.backward.hooks import RemovableHandle
 from tracegrad.torch.tape.tensors.factories import from_numpy, tensor, tracing
 from tracegrad.utils.live_objects import LiveObjects
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = ["Optimizer"]
 
@@ -61,12 +66,12 @@ class Optimizer:
     saved_order = ""  # the hyperparameters in the order of PyTorch's states, if it is not that of the constructor
     _HOOKS = ("_before", "_after", "_before_saving", "_after_saving", "_before_loading", "_after_loading")
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in vars(cls):
             cls.step = _with_hooks(cls.step)  # type: ignore[method-assign]
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any, **kwargs: object) -> Optimizer:
         # A subclass that wraps another optimizer need not call `__init__`.
         self = super().__new__(cls)
         self._prepare()
@@ -91,7 +96,7 @@ class Optimizer:
     def __getstate__(self) -> dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         self.__dict__.update(state)
         self._prepare()
 
@@ -103,7 +108,7 @@ class Optimizer:
         return text + ")"
 
     # -- groups --------------------------------------------------------------------------------------------------------
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Mapping[str, object]) -> None:
         """Optimize these parameters too: a dict with `"params"` and the settings in which they differ.
 
         Raises as the constructor does, and leaves the optimizer as it was then.
@@ -114,7 +119,7 @@ class Optimizer:
         self.state.update(fresh)
         self._meet(group["params"])
 
-    def _begin(self, p: Any, group: Mapping[str, Any]) -> dict[str, Any]:
+    def _begin(self, p: Array, group: Mapping[str, Any]) -> dict[str, Any]:
         """Return the initial state of a parameter."""
         if self.rule is None:
             return {}
@@ -123,7 +128,7 @@ class Optimizer:
         make = tensor if tracing() else from_numpy  # the state of an optimizer of one call is part of its trace
         return counted | {name: x if x is None else make(x) for name, x in arrays.items()}
 
-    def _meet(self, params: list[Any]) -> None:
+    def _meet(self, params: list[Array]) -> None:
         """Find other optimizers that share the parameters."""
         param_ids = {id(p) for p in params}
         for other in _LIVE.all():
@@ -191,18 +196,18 @@ class Optimizer:
         for state, name, x in results:
             state[name] = x
 
-    def _fit(self, target: Any, x: Any) -> None:
+    def _fit(self, target: Tensor, x: Tensor) -> None:
         if target.shape != x.shape:
             shapes = f"the shape {tuple(x.shape)} where there is {tuple(target.shape)}"
             raise RuntimeError(
                 located(f"{type(self).__name__}: a state that does not fit its parameter gives {shapes}")
             )
 
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_step_pre_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` before each step; it may return other arguments, as a pair."""
         return RemovableHandle(self._before, hook)  # type: ignore[attr-defined]
 
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_step_post_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` after each step."""
         return RemovableHandle(self._after, hook)  # type: ignore[attr-defined]
 
@@ -240,23 +245,23 @@ class Optimizer:
     def _hooks(self, kind: str) -> list[Callable[..., Any]]:
         return list(getattr(self, kind).values())
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_state_dict_pre_hook(self, hook: Callable[..., object], prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer)` before `state_dict`."""
         return self._registered("_before_saving", hook, prepend)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_state_dict_post_hook(self, hook: Callable[..., object], prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` after `state_dict`; it may return another one."""
         return self._registered("_after_saving", hook, prepend)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., object], prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` before `load_state_dict`; it may return another one."""
         return self._registered("_before_loading", hook, prepend)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+    def register_load_state_dict_post_hook(self, hook: Callable[..., object], prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer)` after `load_state_dict`."""
         return self._registered("_after_loading", hook, prepend)
 
-    def _registered(self, kind: str, hook: Callable[..., Any], first: bool) -> RemovableHandle:
+    def _registered(self, kind: str, hook: Callable[..., object], first: bool) -> RemovableHandle:
         hooks = getattr(self, kind)
         handle = RemovableHandle(hooks, hook)
         if first:
@@ -267,7 +272,7 @@ class Optimizer:
         return handle
 
 
-def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+def _with_hooks(step: Callable[..., object]) -> Callable[..., object]:
     """Wrap a step in the hooks of the optimizer."""
     if getattr(step, "hooked", False):
         return step
@@ -298,7 +303,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 Optimizer.step = _with_hooks(Optimizer.step)  # type: ignore[method-assign]
 
 
-def _changed(rule: UpdateRule, p: Any, g: Any, state: Any, group: Any) -> tuple[Any, dict[str, Any]]:
+def _changed(rule: UpdateRule, p: Array, g: Array, state: Any, group: Any) -> tuple[Any, dict[str, Any]]:
     """Return the new parameter, and the new entries of its state."""
     counted = {}
     t = None
@@ -322,7 +327,7 @@ def _is_complex(x: Any) -> bool:
     return x is None or (isinstance(x, Tensor) and x.dtype.kind == "c")
 
 
-def _real(x: Any) -> Any:
+def _real(x: Array) -> Array:
     """View a complex Tensor as real, with its parts along a last axis; return other Tensors unchanged."""
     is_complex = isinstance(x, Tensor) and x.dtype.kind == "c"
     return view_as_real(x) if is_complex else x

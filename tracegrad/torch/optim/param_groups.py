@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.torch.tape import Tensor
 
-__all__ = ["checked", "grouped", "required"]
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
+
+# What an optimizer takes: parameters, groups of them, or parameters with names.
+Params: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+
+__all__ = ["Params", "checked", "grouped", "required"]
 
 
 class _Required:
@@ -35,7 +42,7 @@ def grouped(params: Any) -> list[dict[str, Any]]:
     return results if isinstance(results[0], dict) else [{"params": results}]
 
 
-def checked(param_group: Any, defaults: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def checked(param_group: object, defaults: Mapping[str, object], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Check a new group against the others, and return it."""
     if not isinstance(param_group, dict):
         raise TypeError(located(f"param_group must be a dict, but got {type(param_group)}"))
@@ -68,7 +75,7 @@ def checked(param_group: Any, defaults: Mapping[str, Any], others: Sequence[dict
     return group
 
 
-def _check(p: Any) -> None:
+def _check(p: Tensor) -> None:
     if not isinstance(p, Tensor):
         culprit = f"an {type(p).__name__}; make a Tensor of it" if isinstance(p, np.ndarray) else type(p).__name__
         raise TypeError(located(f"optimizer can only optimize Tensors, but one of the params is {culprit}"))
@@ -76,7 +83,7 @@ def _check(p: Any) -> None:
         raise ValueError(located("can't optimize a non-leaf Tensor"))
 
 
-def _check_disjoint(params: Sequence[Any], others: Sequence[dict[str, Any]]) -> None:
+def _check_disjoint(params: Sequence[object], others: Sequence[dict[str, Any]]) -> None:
     """Warn if a parameter is twice in the group; raise if another group has it."""
     param_ids = {id(p) for p in params}
     if len(param_ids) != len(params):

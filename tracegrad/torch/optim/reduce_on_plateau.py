@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.lr_scheduler_base import LRScheduler, for_each, set_rates
 from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.tape import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 __all__ = ["ReduceLROnPlateau"]
 
@@ -37,7 +41,7 @@ class ReduceLROnPlateau(LRScheduler):
         threshold: float = 1e-4,
         threshold_mode: str = "rel",
         cooldown: int = 0,
-        min_lr: Any = 0,
+        min_lr: float | Sequence[float] = 0,
         eps: float = 1e-8,
     ):
         if factor >= 1.0:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import from_numpy
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["exported", "imported"]
 
@@ -60,7 +64,9 @@ def imported(optimizer: Any, state_dict: Mapping[str, Any]) -> tuple[dict[Any, A
     ]
 
 
-def _updated(own_group: dict[str, Any], saved_group: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _updated(
+    own_group: Mapping[str, object], saved_group: Mapping[str, object], defaults: Mapping[str, object]
+) -> dict[str, Any]:
     names = {"param_names": own_group["param_names"]} if "param_names" in own_group else {}
     return {**defaults, **saved_group, **names, "params": own_group["params"]}
 
@@ -68,7 +74,7 @@ def _updated(own_group: dict[str, Any], saved_group: dict[str, Any], defaults: M
 _NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})  # entries with one number for the whole parameter
 
 
-def _arrived(x: Any, name: str, number: Any, p: Any) -> Any:
+def _arrived(x: Tensor, name: str, number: object, p: Any) -> Any:
     """Copy a value of a state, in the dtype of its parameter."""
     if isinstance(x, Mapping):
         return {k: _arrived(each, name, number, None) for k, each in x.items()}

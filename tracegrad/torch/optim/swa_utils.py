@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.module import Module
@@ -17,6 +17,11 @@ from tracegrad.torch.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm
 from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.lr_scheduler_base import LRScheduler
 from tracegrad.torch.tape.tensors.factories import tensor
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = [
     "SWALR",
@@ -29,7 +34,7 @@ __all__ = [
 ]
 
 
-def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
+def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., object]:
     """Return the function of an exponential moving average, for `AveragedModel`. ValueError for a bad `decay`.
 
     >>> import tracegrad as tg
@@ -38,13 +43,13 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
     """
     _check_decay(decay)
 
-    def update(averaged: Any, current: Any, num_averaged: Any) -> Any:
+    def update(averaged: Array, current: Tensor, num_averaged: Tensor) -> Array:
         return decay * averaged + (1 - decay) * current
 
     return update
 
 
-def get_swa_avg_fn() -> Callable[..., Any]:
+def get_swa_avg_fn() -> Callable[..., object]:
     """Return the function of the mean over all updates, for `AveragedModel`.
 
     >>> import tracegrad as tg
@@ -52,14 +57,14 @@ def get_swa_avg_fn() -> Callable[..., Any]:
     tensor(6.)
     """
 
-    def update(averaged: Any, current: Any, num_averaged: Any) -> Any:
+    def update(averaged: Array, current: Tensor, num_averaged: Tensor) -> Array:
         return averaged + (current - averaged) / (num_averaged + 1)
 
     return update
 
 
-def _of_lists(function: Callable[..., Any]) -> Callable[..., None]:
-    def update(averaged: list[Any], current: list[Any], num_averaged: Any) -> None:
+def _of_lists(function: Callable[..., object]) -> Callable[..., None]:
+    def update(averaged: list[Any], current: list[object], num_averaged: Any) -> None:
         with no_grad():
             for x, y in zip(averaged, current):
                 x.copy_(function(x, y, num_averaged))
@@ -113,8 +118,8 @@ class AveragedModel(Module):
         self,
         model: Any,
         device: Any = None,
-        avg_fn: Callable[..., Any] | None = None,
-        multi_avg_fn: Callable[..., Any] | None = None,
+        avg_fn: Callable[..., object] | None = None,
+        multi_avg_fn: Callable[..., object] | None = None,
         use_buffers: bool = False,
     ):
         super().__init__()
@@ -124,7 +129,7 @@ class AveragedModel(Module):
         self.register_buffer("n_averaged", tensor(0))
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         """Call the averaged module."""
         return self.module(*args, **kwargs)
 
@@ -211,7 +216,7 @@ class SWALR(LRScheduler):
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return t if self.anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         """Return the rates of the groups."""
         step = self._step_count - 1 if self.anneal_epochs else max(1, self._step_count - 1)
         before, share = self._share(step - 1), self._share(step)

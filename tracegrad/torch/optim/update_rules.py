@@ -14,13 +14,17 @@ RMSprop by Hinton (lecture 6e, 2012) and, centered, by Graves (2013), averaged g
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tracegrad.ops.elementwise.table import maximum, minimum, sqrt, where
 from tracegrad.ops.shape.linear import cast
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DTypeLike
+
 
 __all__ = ["RULES", "UpdateRule"]
 
@@ -37,7 +41,7 @@ class UpdateRule(NamedTuple):
     counts: bool = True
 
 
-def _zeros(p: Array, dtype: Any = None) -> NDArray:
+def _zeros(p: Array, dtype: DTypeLike = None) -> NDArray:
     return np.zeros(p.shape, p.dtype if dtype is None else dtype)
 
 

@@ -21,9 +21,9 @@ __all__ = ["load", "save"]
 
 
 def save(
-    obj: Any,
+    obj: object,
     f: Any,
-    pickle_module: Any = None,
+    pickle_module: object = None,
     pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True,
 ) -> None:
@@ -178,7 +178,7 @@ class _Unpickler(pickle.Unpickler):
 
     find: Callable[[Any], FileStorage]
 
-    def persistent_load(self, identity: Any) -> FileStorage:
+    def persistent_load(self, identity: object) -> FileStorage:
         return self.find(identity)
 
     def find_class(self, module: str, name: str) -> Any:

@@ -160,7 +160,7 @@ class _Reduced:
         return self.how
 
 
-def _with_numpy_dtypes(x: Any) -> Any:
+def _with_numpy_dtypes(x: object) -> Any:
     if isinstance(x, tuple):
         return tuple(map(_with_numpy_dtypes, x))
     return _NumPyDType(x) if isinstance(x, np.dtype) else x

@@ -9,7 +9,7 @@ import codecs
 import pickle
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from tracegrad.torch.serialization.storage_types import BFLOAT16, DTYPE_NAMES, S
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.tensor import of_array
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, DTypeLike
 
 
 class FileStorage(NamedTuple):
@@ -46,7 +49,7 @@ def _view(array: Any, offset: Any, size: Any, stride: Any) -> NDArray:
         raise pickle.UnpicklingError(located(text)) from error
 
 
-def _rebuild_tensor(storage: Any, storage_offset: Any, size: Any, stride: Any) -> Any:
+def _rebuild_tensor(storage: FileStorage, storage_offset: int, size: object, stride: object) -> Any:
     array = storage.array if isinstance(storage, FileStorage) else None
     return of_array(_view(array, storage_offset, size, stride))
 
@@ -65,14 +68,14 @@ def _rebuild_tensor_v2(
 
 
 def _rebuild_tensor_v3(
-    storage: Any,
-    storage_offset: Any,
-    size: Any,
-    stride: Any,
-    requires_grad: Any,
-    backward_hooks: Any,
-    dtype: Any,
-    metadata: Any = None,
+    storage: FileStorage,
+    storage_offset: int,
+    size: object,
+    stride: object,
+    requires_grad: bool,
+    backward_hooks: object,
+    dtype: DTypeLike,
+    metadata: object = None,
 ) -> Any:
     kind = BFLOAT16 if dtype is DTYPE_NAMES["torch.bfloat16"] else np.dtype(dtype).name
     if isinstance(storage, FileStorage):
@@ -84,11 +87,11 @@ def _rebuild_parameter(data: Any, requires_grad: Any, backward_hooks: Any) -> An
     return Parameter(data, requires_grad=requires_grad is True)
 
 
-def _rebuild_parameter_with_state(data: Any, requires_grad: Any, backward_hooks: Any, state: Any) -> Any:
+def _rebuild_parameter_with_state(data: Array, requires_grad: bool, backward_hooks: object, state: object) -> Any:
     return _with_attributes(_rebuild_parameter(data, requires_grad, backward_hooks), state)
 
 
-def _rebuild_from_type_v2(function: Any, kind: Any, arguments: Any, state: Any) -> Any:
+def _rebuild_from_type_v2(function: Any, kind: type, arguments: Any, state: Any) -> Any:
     if not any(function is each for each in _REBUILDS) or not (kind is Tensor or kind is Parameter):
         raise pickle.UnpicklingError(located("load: a tensor of a class of its own needs weights_only=False"))
     return _with_attributes(function(*arguments), state)
@@ -104,7 +107,7 @@ def _with_attributes(tensor: Any, state: Any) -> Any:
     return tensor
 
 
-def _encode(text: Any, encoding: Any = "latin1") -> bytes:
+def _encode(text: str, encoding: str = "latin1") -> bytes:
     """Return the bytes that a pickle of protocol 2 has as text."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError(located("load: bytes are not encoded as latin1"))

@@ -10,7 +10,7 @@ __all__ = ["add_safe_globals", "clear_safe_globals", "get_safe_globals", "safe_g
 _safe: list[Any] = []
 
 
-def add_safe_globals(safe_globals: Iterable[Any]) -> None:
+def add_safe_globals(safe_globals: Iterable[object]) -> None:
     """Let files name classes and functions.
 
     Parameters
@@ -41,7 +41,7 @@ def clear_safe_globals() -> None:
     _safe.clear()
 
 
-def get_safe_globals() -> list[Any]:
+def get_safe_globals() -> list[object]:
     """Return what `add_safe_globals` has added.
 
     Returns
@@ -90,5 +90,5 @@ def by_name() -> dict[str, Any]:
     return {name: value for value, name in pairs}
 
 
-def _name(value: Any) -> str:
+def _name(value: type) -> str:
     return f"{value.__module__}.{value.__qualname__}"

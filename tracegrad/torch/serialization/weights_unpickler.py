@@ -54,7 +54,7 @@ class _PickleMachine:
                 raise pickle.UnpicklingError(located(f"Weights only load failed: opcode {name} is not supported"))
         raise pickle.UnpicklingError(located("Weights only load failed: the pickle has no end"))
 
-    def since_mark(self) -> list[Any]:
+    def since_mark(self) -> list[object]:
         """Take what is on the stack since the last mark."""
         at = len(self.stack) - 1
         while self.stack[at] is not _MARK:
@@ -74,10 +74,10 @@ class _PickleMachine:
     def append(self, items: list[Any]) -> None:
         _checked(self.stack[-1], list).extend(items)
 
-    def add(self, items: list[Any]) -> None:
+    def add(self, items: list[object]) -> None:
         _checked(self.stack[-1], set).update(items)
 
-    def set_items(self, items: list[Any]) -> None:
+    def set_items(self, items: list[object]) -> None:
         target = _checked(self.stack[-1], dict)
         for key, value in zip(items[::2], items[1::2]):
             target[key] = value
@@ -103,7 +103,7 @@ class _PickleMachine:
         _checked(arguments, tuple)
         self.stack.append(function.__new__(function, *arguments) if new else function(*arguments))
 
-    def require(self, function: Any) -> None:
+    def require(self, function: object) -> None:
         if not any(function is each for each in self.callables):
             text = f"Weights only load failed: {function!r} is called, which is not an allowed function"
             raise pickle.UnpicklingError(located(text))
@@ -136,7 +136,7 @@ def _checked(x: Any, kind: type) -> Any:
     return x
 
 
-def _set_state(target: Any, state: Any) -> None:
+def _set_state(target: Any, state: object) -> None:
     if hasattr(target, "__setstate__"):
         target.__setstate__(state)
         return
@@ -146,7 +146,7 @@ def _set_state(target: Any, state: Any) -> None:
             object.__setattr__(target, name, value)
 
 
-def _dict_of(items: list[Any]) -> dict[Any, Any]:
+def _dict_of(items: list[object]) -> dict[Any, Any]:
     return dict(zip(items[::2], items[1::2]))
 
 

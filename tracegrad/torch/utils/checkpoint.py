@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad import tree
 from tracegrad.errors import located
@@ -19,6 +19,10 @@ from tracegrad.torch.autograd.graph import saved_tensors_hooks
 from tracegrad.torch.functions.core.generator import default_generator
 from tracegrad.torch.modes import enable_grad, is_grad_enabled, no_grad
 from tracegrad.torch.tape import Tensor
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["checkpoint", "checkpoint_sequential", "noop_context_fn"]
 
@@ -127,7 +131,7 @@ def _is_reentrant(use_reentrant: bool | None) -> bool:
     return use_reentrant
 
 
-def _requires_grad(args: tuple[Any, ...]) -> bool:
+def _requires_grad(args: tuple[object, ...]) -> bool:
     return any(isinstance(each, Tensor) and each.requires_grad for each in args)
 
 
@@ -175,7 +179,7 @@ class _Frame:
         """Return the context of the forward pass."""
         return saved_tensors_hooks(self._pack, self._unpack)
 
-    def _pack(self, tensor: Any) -> _Placeholder:
+    def _pack(self, tensor: Tensor) -> _Placeholder:
         self.count += 1
         return _Placeholder(self, self.count - 1, tensor)
 
@@ -209,12 +213,12 @@ class _Frame:
         self.values = values
 
 
-def _detached(x: Any) -> Any:
+def _detached(x: Tensor) -> Tensor:
     return x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
 
 
 @contextmanager
-def _drawing(state: Any) -> Iterator[None]:
+def _drawing(state: object) -> Iterator[None]:
     """Context in which the default generator starts at a state, and after which it goes on as before."""
     if state is None:
         yield
@@ -278,7 +282,7 @@ def checkpoint_sequential(
 
 
 def _composed(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    def call(x: Any) -> Any:
+    def call(x: Tensor) -> Tensor:
         for function in functions:
             x = function(x)
         return x

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracegrad.errors import located
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DeviceLike
+
 
 __all__ = ["device", "get_default_device", "set_default_device"]
 
@@ -72,7 +76,7 @@ class device(str):
 
     def __call__(self, fn: F) -> F:
         @functools.wraps(fn)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Any:
             with self:
                 return fn(*args, **kwargs)
 
@@ -137,7 +141,7 @@ def get_default_device() -> device:
     return CPU
 
 
-def set_default_device(device: Any) -> None:
+def set_default_device(device: DeviceLike) -> None:
     """Set the device of new Tensors, which can only be the CPU.
 
     Parameters

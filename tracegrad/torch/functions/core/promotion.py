@@ -9,7 +9,7 @@ float64 without dimensions. If no operand is floating and the result is, it has 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import type_name
 from tracegrad.torch.modes import DEFAULT
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 DType = np.dtype[Any]
 
@@ -101,7 +105,7 @@ _C_TYPES = {
 }
 
 
-def accumulator(x: Any) -> DType:
+def accumulator(x: Array) -> DType:
     """Return the dtype in which `x` is summed: int64 for Tensors of integers and booleans, else NumPy's."""
     if getattr(x, "common_dtype", None) is not None and x.dtype.kind in "bui":
         return _INT
@@ -123,7 +127,7 @@ def require_one_dtype(x: Any, y: Any, text: str = _PRODUCT) -> None:
 
 
 # -- operands ------------------------------------------------------------------------------------------------------
-def _kind(x: Any) -> tuple[Any, int]:
+def _kind(x: Array) -> tuple[Any, int]:
     return weak_dtype(x), 0 if type(x) in LITERALS else len(x.shape)
 
 

@@ -119,7 +119,7 @@ def _index_copy(x: Array, index: Array, source: Array, *, dim: int) -> Any:
 
 
 @function("index_fill", in_place=True)
-def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+def index_fill(input: Array, dim: int, index: Array, value: Array) -> Any:
     """Return the input with `value` at a vector of indices along `dim`.
 
     The value is a number, or an array without dimensions.
@@ -220,7 +220,7 @@ def scatter(
     return _scatter(x, index, src, dim=k)
 
 
-def _spread_number(index: Any, src: object, input: Array) -> Any:
+def _spread_number(index: Array, src: object, input: Array) -> Any:
     if not is_literal(src):
         return src
     x, index = arrays(input, index)

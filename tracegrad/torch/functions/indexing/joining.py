@@ -169,7 +169,7 @@ def block_diag(*tensors: object) -> Array:
 
 
 @one_node("BlockDiagBackward0")
-def _blocks(xs: list[Any]) -> Array:
+def _blocks(xs: list[Array]) -> Array:
     xs = [linear.reshape(x, shape=(1,) * (2 - len(x.shape)) + x.shape) for x in promoted(xs)]
     width, before, rows = sum(x.shape[1] for x in xs), 0, []
     for x in xs:
@@ -211,7 +211,7 @@ def tile(input: ArrayLike, *sizes: int | Sequence[int], dims: int | Sequence[int
 
 
 @function("repeat_interleave")
-def repeat_interleave(input: Array, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
+def repeat_interleave(input: Array, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Array:
     """Repeat each element along `dim`; without `dim`, of the flattened input.
 
     >>> repeat_interleave(np.array([1, 2]), 2).tolist(), repeat_interleave(np.array([1, 2]), np.array([1, 3])).tolist()
@@ -232,20 +232,20 @@ def repeat_interleave(input: Array, repeats: Any, dim: int | None = None, *, out
 
 
 @one_node("RepeatInterleaveBackward0")
-def _each_repeated(x: Array, *, times: int, dim: int | None) -> Any:
+def _each_repeated(x: Array, *, times: int, dim: int | None) -> Array:
     repeated = numpy_joining.repeat(x, times, dim)
     return copied(repeated) if times == 1 else repeated
 
 
 @one_node("IndexSelectBackward0")
-def _picked(x: Array, index: Any, *, dim: int | None) -> Any:
+def _picked(x: Array, index: Array, *, dim: int | None) -> Array:
     if dim is None:
         x, dim = linear.reshape(x, shape=(size_of(x),)), 0
     return picked(x, index, dim)
 
 
 # -- grids ---------------------------------------------------------------------------------------------------------
-def _require_one_dtype(xs: Sequence[Any]) -> None:
+def _require_one_dtype(xs: Sequence[Array]) -> None:
     for x in xs[1:]:
         require_one_dtype(xs[0], x, "meshgrid expects all tensors to have the same dtype")
 
@@ -296,7 +296,7 @@ def cartesian_prod(*tensors: object) -> Array:
 
 
 @one_node("StackBackward0")
-def _product(xs: list[Any]) -> Array:
+def _product(xs: list[Array]) -> Array:
     shape = tuple(size_of(x) for x in xs)
     grids = (_along_grid(x, shape=shape, dim=d) for d, x in enumerate(promoted(xs)))
     return linear.concatenate(*(linear.reshape(g, shape=(math.prod(shape), 1)) for g in grids), axis=1)
@@ -319,5 +319,5 @@ def combinations(input: ArrayLike, r: int = 2, with_replacement: bool = False) -
 
 
 @one_node("StackBackward0")
-def _combined(x: Array, *, index: Any) -> Any:
+def _combined(x: Array, *, index: Array) -> Array:
     return picked(x, constant(index, peer_of(x)), 0)

@@ -97,7 +97,7 @@ def index_reduce(
 
 
 @one_node("IndexReduceBackward0")
-def _index_reduce(x: Array, index: Any, source: Array, *, dim: int, reduce: str, include_self: bool) -> Array:
+def _index_reduce(x: Array, index: Array, source: Array, *, dim: int, reduce: str, include_self: bool) -> Array:
     if not x.shape:
         whole, source = reshape(x, shape=(1,)), _flat(source)
         return reshape(_reduce_at(whole, index, source, 0, reduce, include_self), shape=())
@@ -160,7 +160,7 @@ def _summed(x: Array, indices: Array, values: Array, mean: bool, include_self: b
     return divide(total, count) if x.dtype.kind in "fc" else floor_divide(total, count)
 
 
-def _segment_reduce(combine: Both, indices: Any, values: Any, count: int) -> tuple[Array, ...]:
+def _segment_reduce(combine: Both, indices: Array, values: Array, count: int) -> tuple[Array, ...]:
     """Reduce the values written to each of `count` positions; also return whether there are any."""
     order = sorting.argsort(indices, axis=0, descending=False, stable=True)
     sorted_indices, result = (ops.gather(v, order, axes=(0,)) for v in (indices, values))

@@ -91,7 +91,7 @@ def index_grid(index: Any, dim: int, rank: int) -> list[Operand]:
     return spread
 
 
-def checked_index(name: str, x: Array, index: Any, dim: int) -> Any:
+def checked_index(name: str, x: Array, index: Array, dim: int) -> Array:
     index = _integers(name, index)
     if not size_of(index):
         return index
@@ -107,7 +107,7 @@ def checked_index(name: str, x: Array, index: Any, dim: int) -> Any:
 
 
 @function("gather")
-def gather(input: Array, dim: int, index: Any) -> Array:
+def gather(input: Array, dim: int, index: ArrayLike) -> Array:
     """Return the elements at `index` along `dim`: `x[index[i, j], j]` for dim 0.
 
     `index` has as many dimensions as the input, and is not larger in the other dimensions. The result has its shape.
@@ -255,7 +255,7 @@ def as_dtype(value: Any, dtype: DTypeLike) -> Array:
 
 
 @function("masked_fill", in_place=True)
-def masked_fill(input: Any, mask: Any, value: Any) -> Array:
+def masked_fill(input: Array, mask: Array, value: Array) -> Array:
     """Return `value` where the mask is true, and the input elsewhere.
 
     The value is a number, or an array without dimensions.

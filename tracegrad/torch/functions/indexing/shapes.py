@@ -54,7 +54,7 @@ def wanted_shape(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...
     return tuple(size // known if n == -1 else n for n in shape)
 
 
-def _copies(x: Any, result: Array) -> bool:
+def _copies(x: Array, result: Array) -> bool:
     """Whether a reshape had to move elements in memory."""
     before, after = getattr(x, "array", x), getattr(result, "array", result)
     if not (isinstance(before, np.ndarray) and isinstance(after, np.ndarray)):
@@ -63,7 +63,7 @@ def _copies(x: Any, result: Array) -> bool:
 
 
 @function("reshape")
-def reshape(input: Any, *sizes: int | Sequence[int], shape: object = None) -> Any:
+def reshape(input: Any, *sizes: int | Sequence[int], shape: object = None) -> Array:
     """Return the elements in row-major order in another shape, sizes or one sequence; -1 is the remaining size.
 
     It is a view if the memory layout allows one. RuntimeError if the sizes do not fit.
@@ -101,13 +101,13 @@ def view_as(self: Array, other: Array) -> Any:
 
 
 @method("reshape_as")
-def reshape_as(self: object, other: Array) -> Any:
+def reshape_as(self: object, other: Array) -> Array:
     """`reshape` to the shape of another."""
     return reshape(self, other.shape)
 
 
 @function("flatten")
-def flatten(input: ArrayLike, start_dim: int = 0, end_dim: int = -1) -> Any:
+def flatten(input: ArrayLike, start_dim: int = 0, end_dim: int = -1) -> Array:
     """Merge the dimensions from `start_dim` to `end_dim`.
 
     A value without dimensions gets one.
@@ -125,13 +125,13 @@ def flatten(input: ArrayLike, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 
 @function("ravel")
-def ravel(input: Array) -> Any:
+def ravel(input: Array) -> Array:
     """Return the elements as one dimension."""
     return flatten(input)
 
 
 @function("unflatten")
-def unflatten(input: ArrayLike, dim: int, sizes: int | Sequence[int]) -> Any:
+def unflatten(input: ArrayLike, dim: int, sizes: int | Sequence[int]) -> Array:
     """Split one dimension into several of the given sizes, one of which may be -1.
 
     >>> unflatten(np.zeros((2, 12)), 1, (3, -1)).shape
@@ -151,7 +151,7 @@ def unflatten(input: ArrayLike, dim: int, sizes: int | Sequence[int]) -> Any:
 
 # -- dimensions of one element -------------------------------------------------------------------------------------
 @function("squeeze")
-def squeeze(input: ArrayLike, dim: Axes = None) -> Any:
+def squeeze(input: ArrayLike, dim: Axes = None) -> Array:
     """Remove dimensions of size one: all of them, or those among `dim`.
 
     >>> squeeze(np.zeros((1, 2, 1))).shape, squeeze(np.zeros((1, 2, 1)), (0, 1)).shape
@@ -187,13 +187,13 @@ def _one_dim(x: Array) -> Array:
     return x if x.shape else named("ViewBackward0", reshaped(x, (1,)))
 
 
-def _two_dims(x: Array) -> Any:
+def _two_dims(x: Array) -> Array:
     if len(x.shape) == 1:
         return unsqueeze(x, 0)
     return x if x.shape else named("ViewBackward0", reshaped(x, (1, 1)))
 
 
-def _three_dims(x: Array) -> Any:
+def _three_dims(x: Array) -> Array:
     if len(x.shape) == 2:
         return unsqueeze(x, -1)
     if len(x.shape) == 1:
@@ -262,13 +262,13 @@ def expand_as(self: Array, other: Array) -> Array:
 
 
 @function("broadcast_to")
-def broadcast_to(input: Any, size: Any) -> Array:
+def broadcast_to(input: ArrayLike, size: object) -> Array:
     """Repeat along dimensions of size one and along new leading dimensions, to the shape `size`."""
     return expanded(one(input), integers((size,)))
 
 
 @function("broadcast_tensors", methods=False)
-def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
+def broadcast_tensors(*tensors: Array) -> tuple[Array, ...]:
     """Broadcast values to one shape.
 
     >>> [x.shape for x in broadcast_tensors(np.zeros(3), np.zeros((2, 1)))]
@@ -296,7 +296,7 @@ def broadcast_shapes_(*shapes: tuple[int, ...]) -> Size:
 
 
 @method("sum_to_size")
-def sum_to_size(self: Any, *size: Any) -> Array:
+def sum_to_size(self: Array, *size: object) -> Array:
     """The sum over dimensions so that `size` is left: the transpose of `expand`.
 
     >>> sum_to_size(np.ones((2, 3)), 1, 3).tolist()
@@ -338,7 +338,7 @@ def permute(input: ArrayLike, *sizes: int | Sequence[int], dims: int | Sequence[
 
 
 @function("transpose", "swapdims")
-def transpose(input: Any, dim0: int, dim1: int) -> Array:
+def transpose(input: ArrayLike, dim0: int, dim1: int) -> Array:
     """Exchange two dimensions.
 
     >>> transpose(np.zeros((2, 3, 4)), 0, -1).shape

@@ -223,7 +223,7 @@ def vsplit(input: ArrayLike, indices_or_sections: int | tuple[int, ...] | list[i
 
 
 @function("dsplit")
-def dsplit(input: ArrayLike, indices_or_sections: int | tuple[int, ...] | list[int]) -> tuple[Any, ...]:
+def dsplit(input: ArrayLike, indices_or_sections: int | tuple[int, ...] | list[int]) -> tuple[Array, ...]:
     """Split along the third dimension into parts of equal size or at indices."""
     return _split_along("dsplit", one(input), indices_or_sections, 2, 3)
 

@@ -302,7 +302,7 @@ def _first_values(x: Array, first: NDArray, axis: int | None, extras: list[NDArr
 
 
 @one_node("Unique2Backward0")
-def _first_of_each(x: Array, first: Any, *, dim: int | None) -> Any:
+def _first_of_each(x: Array, first: Array, *, dim: int | None) -> Array:
     if dim is None:
         return gather(reshape(x, shape=(size_of(x),)), first, axes=(0,))
     return picked(x, first, dim)

@@ -318,7 +318,7 @@ def baddbmm(input: Array, batch1: Array, batch2: Array, *, beta: float = 1, alph
 
 
 @function("addbmm", in_place=True)
-def addbmm(input: object, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Array:
+def addbmm(input: object, batch1: ArrayLike, batch2: Array, *, beta: float = 1, alpha: float = 1) -> Array:
     """Return `beta * input + alpha * bmm(batch1, batch2).sum(0)`. The input broadcasts."""
     require_one_dtype(batch1, batch2)
     require_one_dtype(input, batch1, "self and mat2 must have the same dtype, but got {A} and {B}")
@@ -356,7 +356,7 @@ def _einsum(xs: list[Array], *, equation: str) -> Array:
 
 
 @function("tensordot", methods=False)
-def tensordot(a: Any, b: Array, dims: int | Sequence[int] = 2) -> Array:
+def tensordot(a: Array, b: Array, dims: int | Sequence[int] = 2) -> Array:
     """Return sums of products over the last dimensions of `a` and the first dimensions of `b`, or over pairs.
 
     >>> tensordot(np.ones((2, 3)), np.ones((3, 4)), 1).shape
@@ -368,7 +368,7 @@ def tensordot(a: Any, b: Array, dims: int | Sequence[int] = 2) -> Array:
 
 
 @one_node("TensordotBackward0")
-def _tensordot(x: Any, y: Any, *, dims: Any) -> Array:
+def _tensordot(x: Array, y: Array, *, dims: Any) -> Array:
     if not isinstance(dims, int | np.integer):  # a dimension of size one is broadcast
         for k, d in zip(*dims):
             n, m = x.shape[k], y.shape[d]
@@ -392,7 +392,7 @@ def kron(input: ArrayLike, other: ArrayLike) -> Array:
 
 
 @one_node("KronBackward0")
-def _kron(x: Array, y: Array) -> Any:
+def _kron(x: Array, y: Array) -> Array:
     return numpy_joining.kron(x, y)
 
 
@@ -420,7 +420,7 @@ def cross(input: Array, other: Array, dim: int | None = None) -> Array:
 
 
 @one_node("LinalgCrossBackward0")
-def _cross(x: Array, y: Array, *, dim: int) -> Any:
+def _cross(x: Array, y: Array, *, dim: int) -> Array:
     return numpy_products.cross(x, y, axis=dim)
 
 

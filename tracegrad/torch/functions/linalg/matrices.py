@@ -239,7 +239,7 @@ def cholesky(A: Array, *, upper: bool = False) -> Array:
 
 @function("cholesky")
 @factors
-def _cholesky(input: ArrayLike, upper: bool = False) -> Any:
+def _cholesky(input: ArrayLike, upper: bool = False) -> Array:
     """`linalg.cholesky`."""
     return _factor(square_matrices("cholesky", one(input)), upper=upper)
 

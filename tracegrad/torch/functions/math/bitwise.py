@@ -56,7 +56,7 @@ def ldexp(input: ArrayLike, other: ArrayLike) -> Array:
     return as_node("MulBackward0", _ldexp, x, y)
 
 
-def _ldexp(x: Any, y: Any) -> Array:
+def _ldexp(x: Array, y: Array) -> Array:
     if is_whole(y):
         return multiply(x, cast(2.0**y, dtype=x.dtype.name))
     return multiply(x, np.asarray(np.power(2.0, y)).astype(x.dtype) if isinstance(y, np.ndarray) else 2.0**y)

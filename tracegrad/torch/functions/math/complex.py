@@ -45,7 +45,7 @@ def is_complex(x: Array) -> bool:
 
 # -- parts ---------------------------------------------------------------------------------------------------------
 @function("real", methods=False)
-def real(input: Any) -> Array:
+def real(input: Array) -> Array:
     """Return the real part as a view; a real Tensor itself.
 
     >>> real(np.array([1 + 2j, 3 - 4j])).tolist()
@@ -56,7 +56,7 @@ def real(input: Any) -> Array:
 
 
 @function("imag", methods=False)
-def imag(input: Any) -> Array:
+def imag(input: Array) -> Array:
     """Return the imaginary part as a view.
 
     RuntimeError for real Tensors.
@@ -115,7 +115,7 @@ def view_as_complex(input: ArrayLike) -> Array:
 
 
 # -- complex numbers from parts ------------------------------------------------------------------------------------
-def _real_and_imag(x: Any, y: Any) -> tuple[Any, Any]:
+def _real_and_imag(x: ArrayLike, y: Any) -> tuple[Array, Array]:
     x, y = arrays(x, y)
     first, second = type_name(x.dtype), type_name(y.dtype)
     if x.dtype.kind != "f" or y.dtype.kind != "f":
@@ -149,7 +149,7 @@ def complex_(real: ArrayLike, imag: ArrayLike) -> Array:
 
 
 @function("polar", methods=False)
-def polar(abs: Any, angle: ArrayLike) -> Array:
+def polar(abs: Array, angle: ArrayLike) -> Array:
     """Make complex numbers of magnitudes and angles.
 
     RuntimeError if they are not floating, or have different dtypes.

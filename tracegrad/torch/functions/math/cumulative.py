@@ -69,7 +69,7 @@ def logcumsumexp(input: ArrayLike, dim: int) -> Array:
 
 
 @function("diff")
-def diff(input: Operand, n: int = 1, dim: int = -1, prepend: Array | None = None, append: Array | None = None) -> Any:
+def diff(input: Operand, n: int = 1, dim: int = -1, prepend: Array | None = None, append: Array | None = None) -> Array:
     """Return the differences of neighbours along `dim`, `n` times.
 
     >>> import numpy as np
@@ -141,7 +141,9 @@ def cumulative_trapezoid(y: ArrayLike, x: ArrayLike | None = None, *, dx: float 
 
 
 @function("gradient", methods=False)
-def gradient(input: ArrayLike, *, spacing: object = 1, dim: int | None = None, edge_order: int = 1) -> tuple[Any, ...]:
+def gradient(
+    input: ArrayLike, *, spacing: object = 1, dim: int | None = None, edge_order: int = 1
+) -> tuple[Array, ...]:
     """Compute finite differences along dimensions, by default along all.
 
     Differences are central inside, and one-sided of the order `edge_order` at the ends. `spacing` has the distances of

@@ -63,7 +63,7 @@ def picked_along(name: str, find: Any, node: str, x: Array, dim: Any, keepdim: b
     return return_type(name, "values", "indices")(named(node, reductions.pick(whole, indices, axis=k)), indices)
 
 
-def _extremum(name: str, input: Any, dim: object, keepdim: bool, other: object) -> Any:
+def _extremum(name: str, input: ArrayLike, dim: object, keepdim: bool, other: object) -> Any:
     least = name == "min"
     if other is not None or isinstance(dim, Carrier | np.ndarray | list):
         return FUNCTIONS["minimum" if least else "maximum"](input, dim if other is None else other)

@@ -110,7 +110,7 @@ of_one(activations.relu, "relu", real=False)
 def _of_two(op: Elementwise, *names: str, in_place: bool = False, real: bool = False) -> None:
     """Register a binary `op`, one of whose operands may be a Python number."""
 
-    def call(input: Array, other: Array) -> Any:
+    def call(input: Array, other: Array) -> Array:
         return op(*pair(input, other))
 
     def on_reals(input: Array, other: Array) -> Array:
@@ -156,14 +156,14 @@ _tested(lambda x: ops.equal(x, -math.inf), "isneginf", "whether x is -inf")
 
 
 # -- arithmetic ----------------------------------------------------------------------------------------------------
-def _scaled(op: Elementwise, name: str, x: Array, y: Array, alpha: float) -> Any:
+def _scaled(op: Elementwise, name: str, x: Array, y: Array, alpha: float) -> Array:
     if alpha == 1:
         return op(x, y)
     return as_node(name, lambda u, v: op(u, multiply(v, alpha)), x, y)
 
 
 @function("add", in_place=True)
-def add_(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Any:
+def add_(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Array:
     """input + alpha * other.
 
     >>> import numpy as np
@@ -176,7 +176,7 @@ def add_(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Any:
 
 
 @function("sub", "subtract", in_place=True)
-def sub(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Any:
+def sub(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Array:
     """input - alpha * other."""
     if alpha == 1 and isinstance(input, Carrier):
         return input - other
@@ -373,7 +373,7 @@ def frac(input: ArrayLike) -> Array:
 
 
 @function("heaviside", in_place=True)
-def heaviside(input: Any, values: Any) -> Array:
+def heaviside(input: Array, values: Array) -> Array:
     """0 below zero, `values` at zero, and 1 above, in their one dtype."""
     require_one_dtype(input, values, "heaviside is not yet implemented for tensors with different dtypes.")
     x, y = arrays(*pair(input, values))
@@ -469,7 +469,7 @@ def positive(input: ArrayLike) -> Array:
 
 # -- comparison up to rounding, and booleans ------------------------------------------------------------------------
 @function("isclose")
-def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
+def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """Whether |input - other| <= atol + rtol * |other|, or both are the same infinity.
 
     >>> import numpy as np

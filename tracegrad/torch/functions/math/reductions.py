@@ -80,7 +80,7 @@ def _numbered(name: str, dim: Axes) -> str:
 
 # -- sums and products ---------------------------------------------------------------------------------------------
 @function("sum")
-def sum(input: Any, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
+def sum(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return the sum over `dim`, by default of all elements.
 
     >>> import numpy as np
@@ -193,8 +193,10 @@ def std(
     return reduced("StdBackward0", reductions.std, x, axes, keepdim, ddof=ddof)
 
 
-def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], ddof: float, keepdim: bool) -> tuple[Operand, ...]:
-    def both(v: Any) -> tuple[Any, Any]:
+def _with_mean(
+    name: str, spread: Op, x: Array, axes: tuple[int, ...], ddof: float, keepdim: bool
+) -> tuple[Operand, ...]:
+    def both(v: Array) -> tuple[Array, Array]:
         return reduced("", spread, v, axes, keepdim, ddof=ddof), reduced("", reductions.mean, v, axes, keepdim)
 
     result: tuple[Any, Any] = as_node(name, both, x)
@@ -310,7 +312,7 @@ def log_softmax(input: Array, dim: int, dtype: DTypeLike = None) -> Array:
     return result
 
 
-def _normalized(name: str, op: Op, input: Array, dim: int, dtype: DTypeLike) -> Any:
+def _normalized(name: str, op: Op, input: Array, dim: int, dtype: DTypeLike) -> Array:
     x = as_dtype(floating(input), dtype)
     k = dim_of(dim, len(x.shape))
     return as_node(name, _nothing, x) if 0 in x.shape else op(x, axes=axes_of(k, len(x.shape)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -97,7 +96,7 @@ def sinc(input: Array) -> Array:
     return as_node("SincBackward0", selection.sinc, floating(input))
 
 
-def _numbers_in_dtype(x: Array, y: Array) -> list[Any]:
+def _numbers_in_dtype(x: Array, y: Array) -> list[Array]:
     """Convert numbers to the dtype of the Tensor operands, because SciPy takes them for float64."""
     args = [v.dtype for v in (x, y) if getattr(v, "common_dtype", None) is not None]
     return [np.array(v, args[0]) if args and is_number(v) else v for v in (x, y)]

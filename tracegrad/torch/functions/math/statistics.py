@@ -72,7 +72,7 @@ def nanquantile(
     return result
 
 
-def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Any:
+def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Array:
     require_one_dtype(input, q, "quantile() q tensor must be same dtype as the input tensor")
     x, levels = arrays(input, q)
     if is_number(q) and getattr(x, "common_dtype", None) is not None:
@@ -142,7 +142,7 @@ def _with_last(x: Array, axis: int | None) -> Array:
     return linear.transpose(x, perm=order)
 
 
-def _at(ordered: Array, rank: Any, interpolation: str) -> Array:
+def _at(ordered: Array, rank: Array, interpolation: str) -> Array:
     """Return the elements at a `rank`, which may be fractional, along the last axis."""
     n, shape = ordered.shape[-1], ordered.shape[:-1]
     rank = clamp(rank, 0.0, float(n - 1))
@@ -318,7 +318,7 @@ def _corrcoef(x: Array) -> Array:
 
 
 @function("cdist", methods=False)
-def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str = "") -> Any:
+def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str = "") -> Array:
     """Return the p-norms of the differences of all rows of `x1` and all rows of `x2`; batches broadcast.
 
     >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])).tolist()
@@ -331,13 +331,13 @@ def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str = "") -> Any:
     return as_node("CdistBackward0", _cdist, x, y, float(p))
 
 
-def _cdist(x: Array, y: Array, p: float) -> Any:
+def _cdist(x: Array, y: Array, p: float) -> Array:
     left = reshape(x, shape=(*x.shape[:-1], 1, x.shape[-1]))
     right = reshape(y, shape=(*y.shape[:-2], 1, *y.shape[-2:]))
     return vector_norm(subtract(left, right), p, -1)
 
 
-def pdist(input: Array, p: float = 2.0) -> Any:
+def pdist(input: Array, p: float = 2.0) -> Array:
     """Return the p-norms of the differences of each two rows: the upper triangle of `cdist`, row by row.
 
     >>> pdist(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]])).tolist()
@@ -350,6 +350,6 @@ def pdist(input: Array, p: float = 2.0) -> Any:
 
 
 @one_node("PdistBackward0")
-def _pdist(x: Array, *, p: float) -> Any:
+def _pdist(x: Array, *, p: float) -> Array:
     first, second = (constant(v, peer_of(x)) for v in np.triu_indices(x.shape[0], 1))
     return vector_norm(subtract(*(ops.gather(x, v, axes=(0,)) for v in (first, second))), p, -1)

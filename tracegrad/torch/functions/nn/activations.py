@@ -102,7 +102,7 @@ def celu(input: Array, alpha: float = 1.0) -> Array:
     return result
 
 
-def prelu(input: Any, weight: Any) -> Array:
+def prelu(input: Array, weight: Array) -> Array:
     """x for x > 0, and weight * x otherwise.
 
     The weight is one number, or one number for each channel, which is dimension 1.

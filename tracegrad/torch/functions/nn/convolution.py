@@ -148,14 +148,14 @@ def _transposed(
     groups: int,
     dilation: object,
     count: int,
-) -> Any:
+) -> Array:
     x, w, *rest = promoted(in_floats(arrays(*(v for v in (input, weight, bias) if v is not None))))
     x, has_batch = with_batch(x, count, f"conv_transpose{count}d")
     strides, dilations, around, extra_sizes = (for_each(v, count) for v in (stride, dilation, padding, output_padding))
     outputs = _outputs(x, w, rest, groups)
     out = _transposed_sizes(x.shape[2:], w.shape[2:], strides, dilations, around, extra_sizes)
 
-    def spread(x: Array, w: Array, bias: Array) -> Any:
+    def spread(x: Array, w: Array, bias: Array) -> Array:
         n, size, kernel = x.shape[0], x.shape[2:], w.shape[2:]
         columns = reshape(x, shape=(n, groups, w.shape[0] // groups, math.prod(size)))
         rows = reshape(w, shape=(groups, w.shape[0] // groups, w.shape[1] * math.prod(kernel)))
@@ -168,7 +168,7 @@ def _transposed(
             total = term if total is None else add(total, term)
         return total if bias is None else add(total, reshape(bias, shape=(outputs, *(1,) * count)))
 
-    def _at(term: Any, offset: Sizes) -> Array:
+    def _at(term: Array, offset: Sizes) -> Array:
         """Place the contribution of one window offset at its position in the padded output."""
         low = tuple(i * d for i, d in zip(offset, dilations))
         sizes = zip(out, around, low, x.shape[2:], strides)

@@ -26,12 +26,12 @@ _NEVER = -1e30  # stands for the logarithm of 0, because differences of infiniti
 def ctc_loss(
     log_probs: Any,
     targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: object,
+    target_lengths: object,
     blank: int = 0,
     reduction: str = "mean",
     zero_infinity: bool = False,
-) -> Any:
+) -> Array:
     """Return the negative logarithm of the probability of the targets, summed over all alignments with blanks.
 
     `log_probs` is (T, N, C) or (T, C), the targets are (N, S), or concatenated, or (S,). With "mean", a loss is divided

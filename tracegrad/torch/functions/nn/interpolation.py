@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from tracegrad.torch.functions.core.operands import as_node
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from tracegrad.typing import Array, NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Sizes
+
 
 _index_select = FUNCTIONS["index_select"]
 
@@ -45,9 +49,9 @@ class _Taps(NamedTuple):
 
 
 def interpolate(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
+    input: Array,
+    size: object = None,
+    scale_factor: Sizes | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
@@ -182,7 +186,7 @@ def cubic(distance: NDArray, a: float) -> NDArray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-def cubic_pieces(d: Any, a: float) -> tuple[Any, Any]:
+def cubic_pieces(d: Any, a: float) -> tuple[Array, Array]:
     """Return the polynomials of the cubic kernel at distances up to 1, and from 1 to 2."""
     return ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 

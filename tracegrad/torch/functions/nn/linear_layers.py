@@ -96,7 +96,7 @@ def _embedding(table: Array, index: Array, padding: int | None) -> Array:
     return where(blank, stop_gradient(rows), rows)
 
 
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+def bilinear(input1: object, input2: object, weight: Array, bias: Array | None = None) -> Array:
     """input1 @ weight[k] @ input2 + bias[k] for each k.
 
     >>> import numpy as np
@@ -157,7 +157,7 @@ def embedding_bag(
     return as_node("EmbeddingBagBackward0", _reduced_bags, rows, bags, count, taken, mode)
 
 
-def _bags(index: Any, offsets: Any, include_last: bool) -> tuple[Any, int]:
+def _bags(index: Array, offsets: Any, include_last: bool) -> tuple[Any, int]:
     """Return the number of the bag of each index, and the number of bags."""
     if len(index.shape) == 2:
         if offsets is not None:
@@ -180,7 +180,7 @@ def _bags(index: Any, offsets: Any, include_last: bool) -> tuple[Any, int]:
     return subtract(FUNCTIONS["sum"](cast(after, dtype="int64"), 1), 1), starts.shape[0]
 
 
-def _reduced_bags(rows: Any, bags: Any, count: int, taken: Any, mode: str) -> Any:
+def _reduced_bags(rows: Any, bags: object, count: int, taken: Any, mode: str) -> Any:
     column = None if taken is None else reshape(taken, shape=(rows.shape[0], 1))
     start = full(shape=(count, rows.shape[1]), value=0.0, dtype=rows.dtype.name)
     if mode == "max":

@@ -37,6 +37,7 @@ from tracegrad.typing import Array, ArrayLike
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import DType
 
 
 def checked(reduction: str) -> str:
@@ -55,7 +56,7 @@ def mean_or_sum(loss: Array, how: str) -> Array:
 
 
 # -- of differences ------------------------------------------------------------------------------------------------
-def _loss_operands(input: Array, target: Array) -> tuple[Any, Any]:
+def _loss_operands(input: Array, target: Array) -> tuple[Array, Array]:
     """Convert input and target to one floating dtype; warn if their shapes differ."""
     x, y = pair(input, target)
     if not is_number(y) and x.dtype.kind == "f" and alike((x, y)) is not None:
@@ -77,7 +78,7 @@ def _in_dtype_of(like: Array, *xs: Array) -> list[Array]:
     return [x if x.dtype == like.dtype else cast(x, dtype=like.dtype.name) for x in xs]
 
 
-def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
+def mse_loss(input: Array, target: Array, *, reduction: str = "mean") -> Array:
     """(input - target)**2.
 
     >>> import numpy as np
@@ -211,7 +212,7 @@ def _check_classes(shape: tuple[int, ...], of_target: tuple[int, ...]) -> None:
     raise size_error(f"Expected target size {lengths(wanted)}, got {lengths(of_target)}")
 
 
-def _class_weights(y: Any, weight: Any, ignored: int, dtype: Any) -> tuple[Any, Any, Any]:
+def _class_weights(y: Array, weight: Any, ignored: int, dtype: DType) -> tuple[Any, Any, Any]:
     """Return the ignored targets, the classes of the others (0 for ignored ones), and their weights (0 likewise)."""
     skipped = equal(y, ignored)
     classes = where(skipped, 0, y)
@@ -295,7 +296,7 @@ def _soft_cross_entropy(logs: Any, y: Array, weight: Any, how: str, smoothing: f
 def binary_cross_entropy(
     input: Array,
     target: Array,
-    weight: Any = None,
+    weight: Array | None = None,
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",

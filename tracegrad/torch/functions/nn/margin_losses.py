@@ -46,8 +46,8 @@ def _floats(*xs: ArrayLike) -> list[Any]:
 
 
 def margin_ranking_loss(
-    input1: Any,
-    input2: Any,
+    input1: Array,
+    input2: Array,
     target: Array,
     margin: float = 0,
     size_average: None = None,
@@ -82,8 +82,8 @@ def hinge_embedding_loss(
 
 
 def cosine_embedding_loss(
-    input1: Any,
-    input2: Any,
+    input1: Array,
+    input2: Array,
     target: Array,
     margin: float = 0,
     size_average: None = None,
@@ -176,7 +176,7 @@ def gaussian_nll_loss(
     return mean_or_sum(add(loss, 0.5 * math.log(2 * math.pi)) if full else loss, checked(reduction))
 
 
-def _scores(name: str, input: Any, target: Any, shape: tuple[int, ...]) -> None:
+def _scores(name: str, input: Array, target: Array, shape: tuple[int, ...]) -> None:
     if len(input.shape) not in (1, 2) or tuple(target.shape) != shape:
         raise RuntimeError(
             located(
@@ -186,11 +186,11 @@ def _scores(name: str, input: Any, target: Any, shape: tuple[int, ...]) -> None:
 
 
 def multi_margin_loss(
-    input: Any,
-    target: Any,
+    input: Array,
+    target: Array,
     p: int = 1,
     margin: float = 1.0,
-    weight: Any = None,
+    weight: Array | None = None,
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",
@@ -211,7 +211,7 @@ def multi_margin_loss(
     return mean_or_sum(as_node("MultiMarginLossBackward0", _multi_margin_loss, floating(x), y, p, margin, weight), how)
 
 
-def _multi_margin_loss(x: Any, y: Any, p: int, margin: float, weight: Any) -> Array:
+def _multi_margin_loss(x: Array, y: Array, p: int, margin: float, weight: Array) -> Array:
     index = reshape(y, shape=(*y.shape, 1))
     terms = clamp_min(add(subtract(x, FUNCTIONS["take_along_dim"](x, index, -1)), margin), 0)
     terms = square(terms) if p == 2 else terms
@@ -221,7 +221,7 @@ def _multi_margin_loss(x: Any, y: Any, p: int, margin: float, weight: Any) -> Ar
 
 
 def multilabel_margin_loss(
-    input: Any, target: Any, size_average: None = None, reduce: None = None, reduction: str = "mean"
+    input: Array, target: Array, size_average: None = None, reduce: None = None, reduction: str = "mean"
 ) -> Array:
     """Sum of max(0, 1 - (x[j] - x[i])) over the target classes j and the other classes i, divided by C.
 
@@ -234,7 +234,7 @@ def multilabel_margin_loss(
     return mean_or_sum(as_node("MultilabelMarginLossBackward0", _multilabel_margin_loss, floating(x), y), how)
 
 
-def _multilabel_margin_loss(x: Any, y: Any) -> Array:
+def _multilabel_margin_loss(x: Array, y: Array) -> Array:
     counts = FUNCTIONS["cumprod"](cast(greater(y, -1), dtype="int64"), -1)
     index = where(equal(counts, 1), y, 0)
     column = (*y.shape, 1)
@@ -249,9 +249,9 @@ def _multilabel_margin_loss(x: Any, y: Any) -> Array:
 
 
 def multilabel_soft_margin_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",
@@ -272,7 +272,7 @@ def triplet_margin_with_distance_loss(
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
-) -> Any:
+) -> Array:
     """max(0, margin + d(anchor, positive) - d(anchor, negative)), for any distance d; by default the 2-norm.
 
     With `swap`, d(positive, negative) is used if it is smaller. ValueError unless the margin is positive.

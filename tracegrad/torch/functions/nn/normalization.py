@@ -177,7 +177,9 @@ def batch_norm(
     return as_node("NativeBatchNormBackward0", _by_batch, x, scale, shift, eps)
 
 
-def _mix(running_mean: Any, running_var: Any, x: Array, axes: tuple[int, ...], momentum: float) -> None:
+def _mix(
+    running_mean: ArrayLike | None, running_var: ArrayLike | None, x: Array, axes: tuple[int, ...], momentum: float
+) -> None:
     """Update the running statistics with the statistics of `x`."""
     still = stop_gradient(x)
     for running, op, params in ((running_mean, reduction.mean, {}), (running_var, reduction.var, {"ddof": 1})):
@@ -197,11 +199,11 @@ def _by_statistics(x: Array, mean: Array, var: Array, weight: Array, bias: Array
 
 
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Array,
+    running_mean: Array | None = None,
+    running_var: Array | None = None,
+    weight: object = None,
+    bias: object = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -226,7 +228,7 @@ def _by_example(x: Array, weight: Array, bias: Array, eps: float) -> Array:
     return _scaled(_standard(x, tuple(range(2, len(x.shape))), eps), weight, bias, _per_channel(x))
 
 
-def group_norm(input: Array, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
+def group_norm(input: Array, num_groups: int, weight: object = None, bias: object = None, eps: float = 1e-5) -> Array:
     """Normalize groups of channels of each example to mean 0 and variance 1 (Wu and He 2018).
 
     The input is (N, C, ...). The result is multiplied by `weight`, and `bias` is added. RuntimeError if the channels

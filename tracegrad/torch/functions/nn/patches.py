@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.ops.shape import linear
@@ -14,8 +14,11 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn.windows import Sizes, Windows, for_each, window_count
 from tracegrad.typing import Array
 
+if TYPE_CHECKING:
+    pass
 
-def _windows(size: Sizes, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Windows:
+
+def _windows(size: Sizes, kernel: Any, dilation: object, padding: object, stride: object) -> Windows:
     kernels, dilations, pads, strides = (for_each(value, 2) for value in (kernel, dilation, padding, stride))
     spans = tuple(d * (k - 1) + 1 for d, k in zip(dilations, kernels))
     out = tuple(max(window_count(*row), 0) for row in zip(size, spans, strides, pads))

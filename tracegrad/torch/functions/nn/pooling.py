@@ -166,7 +166,7 @@ def _avg_pool(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Any:
-    def average(x: Any, windows: Windows) -> Array:
+    def average(x: Array, windows: Windows) -> Array:
         elements, axes = windows.of(x, 0.0)
         total = reduce_sum(elements, axes=axes)
         if divisor_override == 0:

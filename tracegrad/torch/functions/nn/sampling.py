@@ -83,7 +83,7 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None = No
     return as_node("AffineGridGeneratorBackward0", _affine_grid, x, points, (shape[0], *shape[2:], rank))
 
 
-def _centers(n: int, align: bool) -> Any:
+def _centers(n: int, align: bool) -> Array:
     return np.linspace(-1, 1, n) * (1 if align else (n - 1) / n) if n > 1 else np.zeros(1)
 
 
@@ -92,8 +92,8 @@ def _affine_grid(theta: Array, points: Any, shape: tuple[int, ...]) -> Array:
 
 
 def grid_sample(
-    input: Any,
-    grid: Any,
+    input: Array,
+    grid: object,
     mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
@@ -196,12 +196,12 @@ def _axis_taps(at: Any, size: int, mode: str, padding: str, align: bool) -> Iter
     yield *_inside(add(low, 1), size), rest
 
 
-def _inside(place: Any, size: int) -> tuple[Any, Any]:
+def _inside(place: Any, size: int) -> tuple[Array, Array]:
     inside = logical_and(greater_equal(place, 0), less(place, size))
     return cast(where(inside, place, 0.0), dtype="int64"), inside
 
 
-def _cubic(distance: Any) -> Any:
+def _cubic(distance: Any) -> Array:
     """Return the cubic kernel with a = -0.75, at distances up to 2."""
     d = abs(distance)
     return where(less_equal(d, 1), *cubic_pieces(d, -0.75))

@@ -82,7 +82,7 @@ class Windows:
     high: Sizes
     out: Sizes
 
-    def of(self, x: Any, value: float) -> tuple[Any, tuple[int, ...]]:
+    def of(self, x: Array, value: float) -> tuple[Any, tuple[int, ...]]:
         """Return the elements of all windows of `x`, (N, C, d1, ...), padded with `value`, and a window's axes."""
         x, count = padded_by(x, self.low, self.high, value), len(self.kernel)
         if self.kernel != self.stride or any(d != 1 for d in self.dilation):

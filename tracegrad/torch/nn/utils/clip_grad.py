@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.registry import FUNCTIONS
@@ -11,6 +11,10 @@ from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import tensor
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = [
     "clip_grad_norm_",
@@ -28,7 +32,7 @@ def _all(parameters: Any) -> list[Any]:
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)
 
 
-def _gradients(parameters: list[Any]) -> list[Any]:
+def _gradients(parameters: list[Tensor]) -> list[Any]:
     return [p.grad for p in parameters if p.grad is not None]
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import tensor
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = [
     "PackedSequence",
@@ -54,7 +59,7 @@ class PackedSequence(NamedTuple):
         """Whether the data are on a GPU: always False."""
         return False
 
-    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+    def to(self, *args: object, **kwargs: object) -> PackedSequence:
         """Convert the data, as `Tensor.to` does."""
         return self._replace(data=self.data.to(*args, **kwargs))
 
@@ -119,13 +124,13 @@ def pack_padded_sequence(
     return PackedSequence(packed(x, steps), tensor(steps), indices, invert_permutation(indices))
 
 
-def packed(x: Any, sizes: Sequence[int]) -> Any:
+def packed(x: Array, sizes: Sequence[int]) -> Array:
     """Return padded sequences (T, N, *) step by step, from the number of sequences at each step."""
     places = [(t, n) for t, size in enumerate(sizes) for n in range(size)]
     return x[[t for t, _ in places], [n for _, n in places]]
 
 
-def padded(data: Any, sizes: Sequence[int], padding_value: float = 0.0, total_length: int | None = None) -> Any:
+def padded(data: Tensor, sizes: Sequence[int], padding_value: float = 0.0, total_length: int | None = None) -> Any:
     """Return packed data as padded sequences (T, N, *), from the number of sequences at each step."""
     time = len(sizes) if total_length is None else total_length
     starts = [0, *itertools.accumulate(sizes)]
@@ -183,7 +188,7 @@ def pad_sequence(
     return FUNCTIONS["stack"](rows, 0 if batch_first else 1)
 
 
-def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Array]:
     """Return a list of sequences without their padding; undoes `pad_sequence`.
 
     >>> import tracegrad as tg
@@ -195,7 +200,7 @@ def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = Fals
     return [row[:length] for row, length in zip(x.unbind(0), sizes)]
 
 
-def pack_sequence(sequences: Sequence[Any], enforce_sorted: bool = True) -> PackedSequence:
+def pack_sequence(sequences: Sequence[Array], enforce_sorted: bool = True) -> PackedSequence:
     """Pack a list of sequences.
 
     RuntimeError if they are not in descending order of length and `enforce_sorted`.
@@ -208,7 +213,7 @@ def pack_sequence(sequences: Sequence[Any], enforce_sorted: bool = True) -> Pack
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
-def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Array]:
     """Return a list of the packed sequences.
 
     >>> import tracegrad as tg

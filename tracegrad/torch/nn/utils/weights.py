@@ -6,7 +6,7 @@ T. Salimans and D. P. Kingma, "Weight normalization", NeurIPS 2016; T. Miyato, T
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.modes import no_grad
@@ -14,6 +14,10 @@ from tracegrad.torch.nn import functional as F
 from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.random import randn
+
+if TYPE_CHECKING:
+    from tracegrad.torch.nn.module import Module
+
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
@@ -60,7 +64,7 @@ class _WeightHook:
     endings: ClassVar[tuple[str, ...]]  # of the names of the parameters and buffers that it needs
     name: str
 
-    def compute(self, module: Any, training: bool) -> Any:
+    def compute(self, module: Module, training: bool) -> Any:
         """Return the weight."""
         raise NotImplementedError
 
@@ -76,7 +80,7 @@ class WeightNorm(_WeightHook):
     def __init__(self, name: str, dim: int | None):
         self.name, self.dim = name, dim
 
-    def compute(self, module: Any, training: bool) -> Any:
+    def compute(self, module: Module, training: bool) -> Any:
         v = getattr(module, f"{self.name}_v")
         return v * (getattr(module, f"{self.name}_g") / norms(v, self.dim))
 
@@ -99,16 +103,16 @@ class SpectralNorm(_WeightHook):
         return weight / FUNCTIONS["dot"](u, FUNCTIONS["mv"](matrix, v))
 
 
-def _hooks_of(module: Any) -> dict[tuple[type, str], tuple[Any, Any]]:
+def _hooks_of(module: Module) -> dict[tuple[type, str], tuple[Any, Any]]:
     """Return the hooks of a module and their handles, by kind and name."""
     return module.__dict__.setdefault("_weight_hooks", {})  # type: ignore[no-any-return]
 
 
-def _install(module: Any, hook: _WeightHook) -> None:
+def _install(module: Module, hook: _WeightHook) -> None:
     _hooks_of(module)[type(hook), hook.name] = hook, module.register_forward_pre_hook(hook)
 
 
-def _remove(module: Any, kind: type[_WeightHook], name: str) -> Any:
+def _remove(module: Module, kind: type[_WeightHook], name: str) -> Module:
     """Remove a hook, and make the weight that it computes in evaluation a parameter; ValueError if there is none."""
     hook, handle = _hooks_of(module).pop((kind, name), (None, None))
     if hook is None or handle is None:
@@ -139,7 +143,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     return module
 
 
-def remove_weight_norm(module: Any, name: str = "weight") -> Any:
+def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Undo `weight_norm`: the present weight becomes a parameter; returns the module.
 
     ValueError if there is no such weight.
@@ -152,8 +156,8 @@ def remove_weight_norm(module: Any, name: str = "weight") -> Any:
 
 
 def spectral_norm(
-    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
-) -> Any:
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Module:
     """Divide a parameter of a module by its largest singular value before each call; returns the module.
 
     The parameter becomes `name_orig`, with buffers `name_u` and `name_v` of the singular vectors. ValueError unless
@@ -175,7 +179,7 @@ def spectral_norm(
     return module
 
 
-def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
+def remove_spectral_norm(module: Module, name: str = "weight") -> Any:
     """Undo `spectral_norm`: the present weight becomes a parameter; returns the module.
 
     ValueError if there is no such weight.

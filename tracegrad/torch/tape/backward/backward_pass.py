@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,10 @@ from tracegrad.torch.tape.recording.node import (
     writing,
 )
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 _number = attrgetter("number")
 
@@ -108,7 +112,7 @@ class Sweep:
         return node in self.nodes or node in self.waiting
 
     # -- running -------------------------------------------------------------------------------------------------
-    def arrive(self, e: Any, ct: Any) -> None:
+    def arrive(self, e: object, ct: Array | None) -> None:
         """Send a cotangent along an edge."""
         node, number = e if e.__class__ is tuple else (e, 0)
         if ct is not None:
@@ -148,7 +152,7 @@ class Sweep:
             if e and (e[0] if e.__class__ is tuple else e).__class__ is AccumulateGrad:
                 self.arrive(e, None)
 
-    def applied(self, node: Node, ct: Any) -> Sequence[Any]:
+    def applied(self, node: Node, ct: Array) -> Sequence[Array]:
         """Run a node on the arrived cotangents, with its hooks."""
         hooks = node.hooks
         if hooks is not None and hooks.before:
@@ -200,7 +204,7 @@ class Sweep:
             self.leaves.append((leaf, ct.ct if ct.__class__ is MaskedCotangent else ct))
 
     # -- hooks ---------------------------------------------------------------------------------------------------
-    def shown(self, ct: Any) -> Any:
+    def shown(self, ct: object) -> Any:
         """Return a cotangent as users see it."""
         ct = unmasked(ct)
         if ct is None or self.create_graph:
@@ -233,14 +237,14 @@ class Sweep:
             slots[number] = x
         return slots if node.is_multi_result else slots[0]
 
-    def replaced(self, ct: Any, hook: Callable[..., Any], result: Any) -> Any:
+    def replaced(self, ct: Array, hook: Callable[..., object], result: object) -> Any:
         """Return the cotangent after a hook on a Tensor, which may have replaced it."""
         if result is None:
             return ct
         _fits(hook, unmasked(ct), result)
         return self.plain(result)
 
-    def retain(self, node: Node, number: int, x: Any, ct: Any) -> None:
+    def retain(self, node: Node, number: int, x: Any, ct: Array) -> None:
         if x is not None and x.grad_fn is node and x.output_nr == number:
             self.retained.append((x, unmasked(ct)))
 
@@ -254,7 +258,7 @@ class Sweep:
                 cts = tuple([self.plain(x) for x in _checked(hook, result, cts)])
         return cts if node.is_multi_result else cts[0]
 
-    def after(self, node: Node, results: Sequence[Any], ct: Any) -> Sequence[Any]:
+    def after(self, node: Node, results: Sequence[object], ct: Any) -> Sequence[Any]:
         """Return the results of a node after its hooks."""
         outputs = tuple([self.shown(x) for x in (ct if node.is_multi_result else (ct,))])
         positions = [k for k, e in enumerate(node.edges) if e is not False]
@@ -269,7 +273,7 @@ class Sweep:
         return results
 
     # -- anomalies -----------------------------------------------------------------------------------------------
-    def watched(self, node: Node, ct: Any) -> Sequence[Any]:
+    def watched(self, node: Node, ct: Array) -> Sequence[Array]:
         """Check a node's results for nan; the error names the line that made the node."""
         try:
             with warnings.catch_warnings():
@@ -312,7 +316,7 @@ class Sweep:
         finally:
             STATE.enabled = mode
 
-    def accumulated(self, leaf: AccumulateGrad, ct: Any) -> None:
+    def accumulated(self, leaf: AccumulateGrad, ct: Array) -> None:
         """Run the hooks of a leaf whose gradient has been accumulated."""
         assert leaf.hooks is not None
         if leaf.hooks.after:
@@ -340,11 +344,11 @@ def _source_line(node: Node) -> str:
     return ""
 
 
-def _called(hook: Callable[..., Any]) -> str:
+def _called(hook: Callable[..., object]) -> str:
     return getattr(hook, "__name__", type(hook).__name__)
 
 
-def _checked(hook: Callable[..., Any], result: Any, cts: Sequence[Any]) -> Sequence[Any]:
+def _checked(hook: Callable[..., Any], result: Array, cts: Sequence[Any]) -> Sequence[Any]:
     """Check the result of a node's hook, which replaces `cts`; None stands for zero."""
     if not isinstance(result, tuple):
         raise TypeError(located(f"expected tuple, but hook returned '{type(result).__name__}'"))
@@ -363,7 +367,7 @@ def _checked(hook: Callable[..., Any], result: Any, cts: Sequence[Any]) -> Seque
     return result
 
 
-def _fits(hook: Callable[..., Any], ct: Any, result: Any) -> None:
+def _fits(hook: Callable[..., object], ct: Any, result: Any) -> None:
     """Raise unless a hook returned a Tensor that can replace the cotangent `ct`."""
     if not hasattr(result, "_edge"):
         raise TypeError(located(f"expected Variable, but hook returned '{type(result).__name__}'"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from tracegrad.ops.shape.linear import broadcast_to, cast, in_dtype, zeros_like
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.composite_trace import Recipe
 from tracegrad.torch.tape.recording.node import Dual, next_number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracegrad.typing import Array
 
 
 class DualLevel:
@@ -51,13 +56,13 @@ class paused:
         STATE.level, STATE.unusual = self.before
 
 
-def tangent_of(x: Any) -> Any:
+def tangent_of(x: object) -> Any:
     """Return the tangent of a value, or None."""
     dual = getattr(x, "_dual", None)
     return None if dual is None else dual.tangent
 
 
-def set_tangent(x: Any, tangent: Any, root: bool = False) -> None:
+def set_tangent(x: Any, tangent: Array, root: bool = False) -> None:
     """Set or remove the tangent of `x`; RuntimeError for another shape."""
     if tangent is None:
         x._dual = None
@@ -74,7 +79,7 @@ def set_tangent(x: Any, tangent: Any, root: bool = False) -> None:
 
 
 # -- ops -----------------------------------------------------------------------------------------------------------
-def pushed(op: Op, operands: Sequence[Any], params: dict[str, Any], outs: Any, node: Any) -> None:
+def pushed(op: Op, operands: Sequence[object], params: Mapping[str, object], outs: Any, node: Any) -> None:
     """Compute the tangents of an op's results (one, or a tuple), and set them there and on saved values of `node`."""
     tangents = [tangent_of(x) for x in operands]
     if all(t is None for t in tangents) or STATE.inference:
@@ -96,14 +101,14 @@ def pushed(op: Op, operands: Sequence[Any], params: dict[str, Any], outs: Any, n
         node.move(outs if is_multi else (outs,))
 
 
-def _spread(t: Any, out: Any) -> Any:
+def _spread(t: Any, out: Any) -> Array:
     """Broadcast and promote the tangent of an operand of an elementwise op, as the op does with the operand."""
     dtype = np.result_type(t.dtype, out.dtype)
     t = t if t.dtype == dtype else cast(t, dtype=dtype.name)
     return t if t.shape == out.shape else broadcast_to(t, shape=out.shape)
 
 
-def _set_result_tangent(out: Any, t: Any, tangents: Sequence[Any]) -> None:
+def _set_result_tangent(out: Any, t: Any, tangents: Sequence[object]) -> None:
     """Set a computed tangent.
 
     A tangent that belongs to an operand is copied, unless `out` is a view of this operand.
@@ -118,7 +123,7 @@ def _set_result_tangent(out: Any, t: Any, tangents: Sequence[Any]) -> None:
     set_tangent(out, t)
 
 
-def pushed_through(recipe: Recipe, inputs: Sequence[Any], outs: Sequence[Any]) -> None:
+def pushed_through(recipe: Recipe, inputs: Sequence[object], outs: Sequence[object]) -> None:
     """Set the tangents of a composite function's results, as `pushed` does: apply its ops again, to Tensors."""
     tangents: dict[Any, Any] = {id(x): t for x in inputs if (t := tangent_of(x)) is not None}
     if not tangents:
@@ -135,7 +140,7 @@ def pushed_through(recipe: Recipe, inputs: Sequence[Any], outs: Sequence[Any]) -
             _set_result_tangent(out, t, list(tangents.values()))
 
 
-def mapped(x: Any, outs: Sequence[Any], parts: Sequence[Callable[[Any], Any]]) -> None:
+def mapped(x: object, outs: Sequence[Array], parts: Sequence[Callable[[Any], Any]]) -> None:
     """Set the tangents of `outs`, which are `parts` of `x`, to the same parts of the tangent of `x`."""
     t = tangent_of(x)
     if t is not None:
@@ -146,7 +151,7 @@ def mapped(x: Any, outs: Sequence[Any], parts: Sequence[Callable[[Any], Any]]) -
 
 
 # -- updates in place ------------------------------------------------------------------------------------------------
-def protect(new: Any, x: Any) -> None:
+def protect(new: Array, x: Array) -> None:
     """Copy the values of `x` that nodes of the tangent of `new` have saved, before `new` overwrites `x`."""
     t = tangent_of(new)
     nodes, seen = [] if t is None else [t.grad_fn], set[Any]()
@@ -158,7 +163,7 @@ def protect(new: Any, x: Any) -> None:
             nodes += [e[0] if e.__class__ is tuple else e for e in node.edges if e]
 
 
-def converted(value: Any, new: Any) -> None:
+def converted(value: Array, new: object) -> None:
     """Set the tangent of `value` to the tangent of `new`, broadcast and converted as `new` was."""
     t = tangent_of(new)
     if t is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,11 +18,15 @@ from tracegrad.torch.tape.backward.backward_pass import Edge, Sweep, run
 from tracegrad.torch.tape.backward.batched_grad import Batched
 from tracegrad.torch.tape.recording.node import AccumulateGrad, GradientEdge, Spec, owned, rewrap, writing
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
+
 __all__ = ["Edge", "Sweep", "backward", "edge_of", "grad", "run"]
 
 
 def backward(
-    tensors: Any,
+    tensors: object,
     grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
@@ -158,7 +162,7 @@ def _batched(
     create_graph: bool,
     allow_unused: Any,
     materialize: bool,
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     """Run one pass for all weights; one for each weight if a node does not take batches."""
     weights = _listed(grad_outputs)
     for i, (x, w) in enumerate(zip(outs, weights)):
@@ -185,7 +189,7 @@ def _batched(
     return tuple([None if column[0] is None else _stacked(column) for column in zip(*rows)])
 
 
-def _takes_batches(outs: Sequence[Any]) -> bool:
+def _takes_batches(outs: Sequence[object]) -> bool:
     """Whether all nodes before these Tensors take batched cotangents, and no hook sees them."""
     roots = [edge_of(x)[0] for x in outs]
     nodes = Sweep(False, True).reachable([(node, 0) for node in roots])
@@ -199,9 +203,9 @@ def _in_one_pass(
     size: int,
     retain: bool,
     create_graph: bool,
-    allow_unused: Any,
+    allow_unused: object,
     materialize: bool,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     edges = [edge_of(x) for x in ins]
     roots = []
     for i, (x, w) in enumerate(zip(outs, _weights(outs, weights))):
@@ -224,11 +228,11 @@ def _like(x: Any) -> Any:
     return x.spec if isinstance(x, GradientEdge) else x
 
 
-def _repeated(x: Any, size: int) -> Any:
+def _repeated(x: Array, size: int) -> Any:
     return broadcast_to(x, shape=(size, *x.shape))
 
 
-def _stacked(column: Sequence[Any]) -> Any:
+def _stacked(column: Sequence[Array]) -> Any:
     return concatenate(*[reshape(x, shape=(1, *x.shape)) for x in column], axis=0)
 
 
@@ -282,7 +286,7 @@ def _weights(outs: Sequence[Any], weights: Any) -> list[Any]:
     return args
 
 
-def _roots(outs: Sequence[Any], weights: Sequence[Any], create_graph: bool) -> list[tuple[Any, Any]]:
+def _roots(outs: Sequence[object], weights: Sequence[object], create_graph: bool) -> list[tuple[Any, Any]]:
     """Return the start of the pass: the edges of the outputs, and their cotangents."""
     roots: list[tuple[Any, Any]] = []
     like: Any
@@ -304,7 +308,7 @@ def _roots(outs: Sequence[Any], weights: Sequence[Any], create_graph: bool) -> l
     return roots
 
 
-def _one(x: Any) -> Any:
+def _one(x: Array) -> Any:
     """Return the implicit cotangent 1 of a scalar output, as an array."""
     if x is None or math.prod(x.shape) != 1:
         raise RuntimeError(located("grad can be implicitly created only for scalar outputs"))
@@ -340,7 +344,7 @@ def _weight(i: int, x: Any, ct: Any) -> Any:
     return ct if ct.dtype == x.dtype else cast(ct, dtype=x.dtype.name)
 
 
-def _size(x: Any) -> str:
+def _size(x: Array) -> str:
     return str(tuple(x.shape))
 
 

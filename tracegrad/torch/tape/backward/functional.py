@@ -9,7 +9,7 @@ they depend on a value from outside that requires grad.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.tape_array import TapeArray, WeakArray
 from tracegrad.torch.tape.tensors.tensor import Tensor
 from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 Pullback = Callable[[Sequence[Any]], list[Any]]
 
@@ -66,7 +71,7 @@ def eager_vjp(
     for x in inputs:
         x._inner = True  # type: ignore[attr-defined]
 
-    def pullback(cotangents: Sequence[Any]) -> list[Any]:
+    def pullback(cotangents: Sequence[Tensor]) -> list[Array]:
         create_graph = on_tape or _stays_on_tape(cotangents)
         result = _pull(outputs, inputs, cotangents, create_graph=create_graph)
         return [_as_result(ct, create_graph) for ct in result]
@@ -74,11 +79,11 @@ def eager_vjp(
     return [_as_result(x, on_tape) for x in outputs], pullback
 
 
-def _stays_on_tape(values: Sequence[Any]) -> bool:
+def _stays_on_tape(values: Sequence[Array]) -> bool:
     return STATE.depth > 0 or any(isinstance(x, Recorded) for x in values)
 
 
-def _input(i: int, primal: Any) -> Recorded:
+def _input(i: int, primal: Operand | TapeArray) -> Recorded:
     """Make a recorded alias of `primal`, whose history leads to `primal` if that is on a tape."""
     if isinstance(primal, Recorded):
         source = primal
@@ -110,13 +115,13 @@ def _alias_of(x: Recorded, primal: Any) -> Any:
     return alias
 
 
-def _output(x: Any) -> Recorded:
+def _output(x: Array) -> Recorded:
     return TapeArray(np.asarray(x))
 
 
 def _pull(
-    outputs: Sequence[Recorded], inputs: Sequence[Recorded], cotangents: Sequence[Any], create_graph: bool
-) -> list[Any]:
+    outputs: Sequence[Recorded], inputs: Sequence[Recorded], cotangents: Sequence[object], create_graph: bool
+) -> list[Tensor]:
     pairs = [(x, _cotangent(x, ct)) for x, ct in zip(outputs, cotangents) if ct is not None and x.requires_grad]
     if not pairs:
         return [_in_class_of(x, x._constant(np.zeros(x.shape, x.dtype))) for x in inputs]
@@ -134,7 +139,7 @@ def _in_class_of(x: Recorded, tensor: Any) -> Any:
     return out
 
 
-def _cotangent(x: Recorded, ct: Any) -> Any:
+def _cotangent(x: Recorded, ct: object) -> Any:
     if isinstance(ct, Carrier):
         if isinstance(ct, Recorded):
             return ct

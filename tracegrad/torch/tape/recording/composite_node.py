@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,10 @@ from tracegrad.torch.tape.recording.node_names import saved_names, saved_options
 from tracegrad.torch.tape.recording.op_node import tied
 from tracegrad.torch.tape.recording.saved_results import PIECEWISE_LINEAR, SAVES_RESULT
 from tracegrad.torch.tape.recording.saved_tensor import Packed, SavedArray, save
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 _ndarray = np.ndarray
 _NONE: Mapping[int, Op] = {}
@@ -125,7 +129,7 @@ class CompositeNode(Node):
             self.recipe.repeat(values)
         return values
 
-    def _tied(self, values: list[Any]) -> dict[int, Op]:
+    def _tied(self, values: list[object]) -> dict[int, Op]:
         """Replace the result in the rules' inputs by the Tensor, and return the twins of the ops that read it."""
         slot = self.recipe.outputs[0][0]
         array = self.values[slot]
@@ -137,7 +141,7 @@ class CompositeNode(Node):
                 saved.sharing(values[slot])
         return self.recipe.tie(values, slot)
 
-    def _swept(self, values: Sequence[Any], cts: Any, twins: Mapping[int, Op] = _NONE) -> list[Any]:
+    def _swept(self, values: Sequence[Array], cts: Any, twins: Mapping[int, Op] = _NONE) -> list[object]:
         recipe = self.recipe
         tape = recipe.tape(values, twins)
         inputs = [values[k] for k in recipe.inputs]
@@ -236,11 +240,11 @@ class CompositeNode(Node):
         return table
 
 
-def _same(x: Any) -> Any:
+def _same(x: bool) -> Any:
     return x
 
 
-def _with_mask(ct: Any, mask: Any) -> Any:
+def _with_mask(ct: object, mask: Array | None) -> Any:
     return ct if ct is None or mask is None else MaskedCotangent(ct, mask)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,10 @@ from tracegrad.torch.tape.recording.node import Spec
 from tracegrad.torch.tape.recording.saved_results import twin_of
 from tracegrad.torch.tape.recording.saved_tensor import copy_if_borrowed, copy_of_borrowed
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 _ndarray, _asarray = np.ndarray, np.asarray
 _NONE: Mapping[int, Op] = {}
@@ -127,7 +131,7 @@ class CompositeTracer(ArrayMethods, Holder):
         self.recorder.repeats = False
         return self.array if isinstance(self.array, _ndarray) else self.array.concrete(query)
 
-    def _lift(self, x: Any) -> CompositeTracer:
+    def _lift(self, x: object) -> CompositeTracer:
         if isinstance(x, CompositeTracer):
             return x
         return self.recorder.tracer_of(x) if hasattr(x, "_snapshot") else self.recorder.constant(x)
@@ -146,7 +150,7 @@ class CompositeTracer(ArrayMethods, Holder):
         return results if is_multi else results[0]
 
 
-def _computed(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _computed(op: Op, arrays: tuple[Any, ...], params: Mapping[str, object]) -> Any:
     """Compute the result of `op` for ndarrays and arrays of a trace.
 
     The result is an object of its own, not an operand, because the sweep identifies values by `id`.
@@ -226,7 +230,7 @@ class Recipe:
                 read.update([slots[k] for k in needs.results])
         return read
 
-    def _parent(self, values: Sequence[Any], output: int) -> Any:
+    def _parent(self, values: Sequence[Array], output: int) -> Any:
         paths = [(n, path) for n, k in enumerate(self.inputs) if (path := self.path(k, output)) is not None]
         if paths:
             return paths[0]
@@ -247,7 +251,7 @@ class Recipe:
             output = step[1][0]
         return ops[::-1]
 
-    def _program(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def _program(self, values: Sequence[Array]) -> tuple[list[Any], list[Any]]:
         """Return the initial values of `run`, the constants and numbers by slot, and its instructions.
 
         An instruction has a function, a getter of its operands (one or a tuple), its parameters, the slot of its
@@ -289,7 +293,7 @@ class Recipe:
             restore_traps(before)
         return values
 
-    def tape(self, values: Sequence[Any], twins: Mapping[int, Op] = _NONE) -> list[ad.Entry]:
+    def tape(self, values: Sequence[Array], twins: Mapping[int, Op] = _NONE) -> list[ad.Entry]:
         """Return the tape entries for these values; `twins` replaces the ops of steps, by the slot of their result."""
         return [
             (
@@ -320,7 +324,7 @@ class Recipe:
                 return {} if twin is None else {output: twin}
         return {}
 
-    def repeat(self, values: list[Any], step_numbers: Sequence[int] | None = None) -> None:
+    def repeat(self, values: list[Array], step_numbers: Sequence[int] | None = None) -> None:
         """Apply the steps `step_numbers` (default: those of a recorded pass) to the inputs in `values`; store the
         results."""
         for n in sorted(self.again) if step_numbers is None else step_numbers:
@@ -339,7 +343,7 @@ def _is_same(x: Any, y: Any) -> bool:
     return isinstance(x, _ndarray) and isinstance(y, _ndarray) and x.__array_interface__ == y.__array_interface__
 
 
-def _is_slot(x: Any) -> bool:
+def _is_slot(x: Slot | float) -> bool:
     return x.__class__ is Slot
 
 
@@ -352,7 +356,7 @@ def _owner(x: Any) -> Any:
     return x.base if isinstance(x, _ndarray) and x.base is not None else x
 
 
-def _overlap(arrays: Sequence[Any]) -> bool:
+def _overlap(arrays: Sequence[Array]) -> bool:
     """Whether two arrays share memory, or one is not an ndarray."""
     if not all(isinstance(x, _ndarray) for x in arrays):
         return True
@@ -377,7 +381,9 @@ RECIPES: dict[Any, Recipe] = {}
 _MAX_RECIPES = 8192
 
 
-def key_of(cls: Any, fn: Any, args: Any, kwargs: dict[str, Any], tensors: list[Any]) -> Any:
+def key_of(
+    cls: type, fn: Callable[..., object], args: object, kwargs: Mapping[str, object], tensors: list[Array]
+) -> Any:
     """Return the cache key of a call's recipe, or None if it has no key.
 
     Tensor arguments, instances of the class `cls`, are appended to `tensors`.
@@ -391,7 +397,7 @@ def key_of(cls: Any, fn: Any, args: Any, kwargs: dict[str, Any], tensors: list[A
     return None if named is None else (function, inputs, DEFAULT.dtype, tuple(kwargs), named)
 
 
-def _arguments(args: Any, public_class: Any = None, tensors: Any = ()) -> tuple[Any, ...] | None:
+def _arguments(args: Any, public_class: type | None = None, tensors: Any = ()) -> tuple[Any, ...] | None:
     """Return a hashable key of arguments, which may include Tensors of the class `public_class`; None if there is no
     key."""
     results: list[Any] = [args.__class__]
@@ -445,7 +451,7 @@ def any_requires(args: Any) -> bool:
     return False
 
 
-def remember(key: Any, recipe: Recipe) -> None:
+def remember(key: object, recipe: Recipe) -> None:
     """Cache a recipe, if the key determines its ops."""
     if key is not None and recipe.repeats:
         if len(RECIPES) >= _MAX_RECIPES:

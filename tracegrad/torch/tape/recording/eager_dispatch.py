@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from tracegrad.torch.tape.recording.node_recorder import Recorder, recorder_of, 
 from tracegrad.torch.tape.tensors import aliasing
 from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 _ndarray, _asarray = np.ndarray, np.asarray
 _new = object.__new__
@@ -120,7 +124,7 @@ class _KindRecorders(dict[Any, Recorder]):
     def __init__(self, create: Callable[[Any], Recorder]):
         self.create = create
 
-    def __missing__(self, kind: Any) -> Recorder:
+    def __missing__(self, kind: object) -> Recorder:
         return remember(self, kind, self.create(kind))
 
 
@@ -198,7 +202,7 @@ def _of_several(op: Op, cls: type[Any], recorders: _FormRecorders) -> Callable[.
     """Return the function that wraps and records the results of a unary op with several results."""
     aliases = op.aliases
 
-    def wrap(x: Any, array: Any, params: Params, results: tuple[Any, ...]) -> tuple[Any, ...]:
+    def wrap(x: Any, array: NDArray, params: Params, results: tuple[Array, ...]) -> tuple[Any, ...]:
         outs = []
         for ans in results:
             out: Any = _new(cls)
@@ -360,6 +364,6 @@ def _is_smooth(op: Elementwise) -> bool:
     return op._floating and op.loop_dtypes(*double[:-1]) == double and smooth
 
 
-def _generally(op: Op, operands: tuple[Any, ...], params: Params) -> Any:
+def _generally(op: Op, operands: tuple[Array, ...], params: Params) -> Any:
     owner: Any = dispatch_operand(operands)
     return owner._applied(op, operands, params)

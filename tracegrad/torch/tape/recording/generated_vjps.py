@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from tracegrad.ops.core.dispatch import Entry, Term
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import Op, ResultAvals
 from tracegrad.utils.source import define
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracegrad.typing import Array
 
 
 class _RuleText:
@@ -46,7 +51,7 @@ class _RuleText:
             self.space[step.name] = step.impl
             self.lines.append((self.names(result), f"{step.name}({', '.join(written)})", frozenset(written)))
 
-    def _name(self, name: str, x: Any) -> None:
+    def _name(self, name: str, x: Term | float) -> None:
         """Name a term, or the terms of several results."""
         if isinstance(x, Term):
             self._names[x] = name
@@ -54,7 +59,7 @@ class _RuleText:
             for k, term in enumerate(x):
                 self._name(f"{name}_{k}", term)
 
-    def _text(self, x: Any) -> str:
+    def _text(self, x: Term | float) -> str:
         """Return the text of an operand.
 
         The text of a traced array that the rule made is only the class name, because reading its values would guard
@@ -95,7 +100,7 @@ class Needs(NamedTuple):
 _NUMBERS = (1.5, 2.5, 0.0, 1.0, -1.0, 2.0, 0.5)
 
 
-def needs_of(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> Needs:
+def needs_of(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, object]) -> Needs:
     """Compute the values that the rules of the operands `wanted` read; `operands` are arrays or avals, and numbers.
 
     For an elementwise op the result holds for any numbers: a number counts as read if the text of a rule depends on it.
@@ -119,7 +124,7 @@ _NEEDS: dict[Any, Needs] = {}
 _MAX_NEEDS = 16384
 
 
-def _needs(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> Needs:
+def _needs(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, object]) -> Needs:
     try:
         if isinstance(op, Elementwise) and any(map(is_literal, operands)):
             return _needs_with_numbers(op, wanted, operands)
@@ -137,7 +142,7 @@ def _result_numbers(read: set[str]) -> set[int]:
     return {int(name.removeprefix("ans").removeprefix("_") or 0) for name in read if name.startswith("ans")}
 
 
-def _needs_with_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]) -> Needs:
+def _needs_with_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Array]) -> Needs:
     read_results, read_operands = set[int](), set[int]()
     for k, x in enumerate(operands):
         if not is_literal(x):
@@ -179,7 +184,7 @@ def numpy_rules(op: Op, literals: tuple[tuple[int, str], ...] = ()) -> tuple[Any
 _COUNTS: dict[Op, list[int]] = {}
 
 
-def _written(op: Op, i: int, operands: Sequence[Any]) -> Any:
+def _written(op: Op, i: int, operands: Sequence[Array]) -> bool | Callable[..., object] | None:
     """Return the rule of operand `i` as a function; None if there is none, False if it cannot be generated."""
     if is_literal(operands[i]) or not op.differentiable_in(i):
         return None

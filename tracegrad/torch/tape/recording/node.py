@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,11 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise.table import add
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.hooks import Hooks, RemovableHandle
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 _numbers = itertools.count(1)
 next_number = _numbers.__next__
@@ -116,7 +121,7 @@ def added(x: Any, y: Any) -> Any:
 wrapper: list[Callable[..., Any]] = []
 
 
-def rewrap(array: Any, edge: Any) -> Any:
+def rewrap(array: Operand | Spec | None, edge: Any) -> Any:
     """Wrap a value of the tape as a Tensor with the history `edge`; numbers and unsaved values stay unchanged."""
     if array is None or array.__class__ is Spec or type(array) in LITERALS:
         return array
@@ -152,14 +157,14 @@ class Node:
     hooks: Hooks | None
     number: int
 
-    def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
+    def pull(self, ct: Any, recording: bool) -> Sequence[Array]:
         """Compute the cotangents of the inputs, in the order of `edges`; None for zero. Tensors if `recording`."""
         raise NotImplementedError
 
     def ends(self, wanted: Iterable[Node]) -> None:
         """Note that a pass to the `wanted` nodes cannot continue from here."""
 
-    def blame(self, ct: Any, results: Sequence[Any]) -> None:
+    def blame(self, ct: Array, results: Sequence[Array]) -> None:
         """Raise for nan in a result of `pull`, if the operation inside the node that made it is known."""
 
     def release(self) -> None:
@@ -168,10 +173,10 @@ class Node:
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
         """Save the result of `pack` for each saved Tensor instead; `unpack` returns the Tensor."""
 
-    def protect(self, x: Any) -> None:
+    def protect(self, x: Array) -> None:
         """Copy the values saved of the Tensor `x`, before the result of this node overwrites it."""
 
-    def relocate_result(self, old: Any, tensor: Any) -> None:
+    def relocate_result(self, old: Array, tensor: Array) -> None:
         """Note that the result `old` has been written into the memory of `tensor`."""
 
     # -- interface for users -----------------------------------------------------------------------------------
@@ -219,7 +224,7 @@ class Node:
     def _sequence_nr(self) -> int:
         return self.number
 
-    def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
+    def register_hook(self, fn: Callable[..., object]) -> RemovableHandle:
         """Call a function after each backward pass through this node.
 
         Parameters
@@ -234,7 +239,7 @@ class Node:
         """
         return RemovableHandle(self._hooks().after, fn)
 
-    def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
+    def register_prehook(self, fn: Callable[..., object]) -> RemovableHandle:
         """Call a function before each backward pass through this node.
 
         Parameters
@@ -305,7 +310,7 @@ class AccumulateGrad(Node):
     def __init__(self, variable: Any, hooks: Hooks | None):
         self.variable, self.hooks, self.edges, self.number = variable, hooks, (), next_number()
 
-    def __call__(self, *cotangents: Any) -> Any:
+    def __call__(self, *cotangents: Any) -> tuple[object, ...]:
         """Add a cotangent to the gradient; the result is empty, because a leaf has no inputs."""
         if len(cotangents) != 1:
             raise TypeError(located(f"expected 1 arguments, got {len(cotangents)} instead"))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise.table import add, divide, multiply, subtract
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DType
+
 
 _STEMS = {
     "subtract": "Sub", "multiply": "Mul", "divide": "Div", "negative": "Neg", "power": "Pow", "absolute": "Abs",
@@ -71,7 +75,7 @@ def saved_names(name: str, count: int) -> tuple[str, ...]:
     return known[:count] if count <= len(known) else tuple([f"tensors_{k}" for k in range(count)])
 
 
-def saved_result(k: int, count: int, dtype: Any) -> str:
+def saved_result(k: int, count: int, dtype: DType) -> str:
     """Return the node's name for its result `k` of `count`; integer results are indices.
 
     >>> import numpy as np

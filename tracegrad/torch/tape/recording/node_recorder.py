@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import LITERALS, Aval, Literal, is_literal
 from tracegrad.ops.core.dispatch import TapeCarrier
@@ -18,6 +18,13 @@ from tracegrad.torch.tape.recording.node import Spec, next_number
 from tracegrad.torch.tape.recording.op_node import OpNode, RecordingPlan
 from tracegrad.torch.tape.recording.saved_tensor import SavedArray, copy_saved_borrowed, private, save
 from tracegrad.utils.source import define
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array
+
 
 _new = object.__new__
 _NONE: dict[str, Any] = {}
@@ -90,7 +97,7 @@ def recorder_of(
     wanted: tuple[int, ...],
     operands: tuple[Aval | Literal, ...],
     node: str = "",
-    params: dict[str, Any] = _NONE,
+    params: dict[str, object] = _NONE,
 ) -> Recorder:
     """Return the recorder of an op for arrays on the tape and numbers, in the usual modes.
 
@@ -134,7 +141,7 @@ def _factory(tracked: tuple[bool, ...], saved: tuple[str, ...], result: str, is_
     return factory
 
 
-def _record_nothing(out: Any, params: dict[str, Any], shapes: Any, *operands: Any) -> None:
+def _record_nothing(out: Array, params: Mapping[str, object], shapes: object, *operands: Operand) -> None:
     pass
 
 

@@ -8,7 +8,7 @@ All other rules, and recorded passes, use the ops.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,11 @@ from tracegrad.torch.tape.recording.node import DualArray, MaskedCotangent, Node
 from tracegrad.torch.tape.recording.node_names import node_name, saved_names, saved_options, saved_result, wraps_numbers
 from tracegrad.torch.tape.recording.saved_results import INVERSES, pull_by_result, twin_of
 from tracegrad.torch.tape.recording.saved_tensor import Packed, RawSaved, SavedArray, private
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array, NDArray
+
 
 _ndarray = np.ndarray
 
@@ -112,7 +117,7 @@ def _spec(aval: Any) -> Any:
     return Spec(aval.shape, aval.dtype) if isinstance(aval, Aval) else tuple([_spec(a) for a in aval])
 
 
-def _blank(op: Op, k: int, x: Any) -> Any:
+def _blank(op: Op, k: int, x: object) -> bool | None:
     """Return the edge of an operand without a record."""
     if type(x) in LITERALS:
         return None if wraps_numbers(op) else False
@@ -203,7 +208,7 @@ class OpNode(Node):
             self.plan.rules = rules
         return rules
 
-    def _computed(self, rules: Any, ct: Any, ans: Any, operands: tuple[Any, ...]) -> list[Any]:
+    def _computed(self, rules: Any, ct: Any, ans: NDArray | None, operands: tuple[Array, ...]) -> list[Array]:
         results: list[Any] = []
         shapes = self.shapes
         for i, e in enumerate(self.edges):
@@ -216,7 +221,7 @@ class OpNode(Node):
                 results.append(ct_x if shapes is None else summed_to(ct_x, shapes[i]))
         return results
 
-    def _pulled(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], op: Op) -> Any:
+    def _pulled(self, i: int, ct: Any, ans: Array | Spec | None, operands: tuple[Array, ...], op: Op) -> Any:
         """Compute the cotangent of operand `i` by the rule of `op`."""
         mask = None
         if ct.__class__ is MaskedCotangent:
@@ -233,7 +238,7 @@ class OpNode(Node):
             ct_x = summed_to(ct_x, spec)
         return ct_x if mask is None else MaskedCotangent(ct_x, mask)
 
-    def _pulled_at_once(self, ct: Any, ans: Any, operands: tuple[Any, ...]) -> list[Any]:
+    def _pulled_at_once(self, ct: Any, ans: Array | Spec, operands: tuple[Array, ...]) -> list[Array]:
         """Compute the cotangents of all operands by the common rule of an op that moves data."""
         ct, mask = (ct.ct, ct.mask) if ct.__class__ is MaskedCotangent else (ct, None)
         wanted = [i for i, e in enumerate(self.edges) if e]
@@ -243,7 +248,7 @@ class OpNode(Node):
             results[i] = ct_x if moved is None else MaskedCotangent(ct_x, moved)
         return results
 
-    def _recorded(self, operands: tuple[Any, ...], ans: Any) -> tuple[tuple[Any, ...], Any]:
+    def _recorded(self, operands: tuple[Array, ...], ans: Array | Spec | None) -> tuple[tuple[Any, ...], Any]:
         """Return the saved values, as Tensors on the tape."""
         arrays = tuple([_opened(s, x, e) for s, x, e in zip(self.operands, operands, self.edges)])
         return arrays, self.plan.op(*arrays) if self.plan.again else _opened(self.saved_result, ans, self)
@@ -266,11 +271,11 @@ class OpNode(Node):
         for x, e in self.saved_values():
             x.pack(rewrap(x.array, e), pack, unpack)
 
-    def protect(self, x: Any) -> None:
+    def protect(self, x: Array) -> None:
         for saved, _ in self.saved_values():
             saved.protect(x)
 
-    def relocate_result(self, old: Any, tensor: Any) -> None:
+    def relocate_result(self, old: Array, tensor: Any) -> None:
         ans = self.saved_result
         if ans.__class__ is not SavedArray:
             return
@@ -282,7 +287,7 @@ class OpNode(Node):
             return
         ans.counter, ans.version = tensor._counter, tensor._counter[0]
 
-    def move(self, outs: Sequence[Any]) -> None:
+    def move(self, outs: Sequence[Array]) -> None:
         """Note that the results have tangents."""
         for x, out in zip((self.saved_result,), outs):
             if x.__class__ is SavedArray:
@@ -337,7 +342,7 @@ class OpNode(Node):
         return saved.sharing(rewrap(saved.value(edge, is_own_result=is_own_result), edge))
 
 
-def _opened(saved: Any, array: Any, edge: Any) -> Any:
+def _opened(saved: Any, array: Operand | Spec | None, edge: object) -> Any:
     """Return a saved array as a Tensor on the tape; unsaved values stay unchanged."""
     x = rewrap(array, edge)
     return saved.sharing(x) if saved.__class__ is SavedArray else x
@@ -402,10 +407,10 @@ class MultiResultNode(OpNode):
         values = [*zip(self.operands, self.edges), *((x, None) for x in self.saved_result)]
         return [(x, e) for x, e in values if x.__class__ is SavedArray]
 
-    def relocate_result(self, old: Any, tensor: Any) -> None:
+    def relocate_result(self, old: object, tensor: Array) -> None:
         pass
 
-    def move(self, outs: Sequence[Any]) -> None:
+    def move(self, outs: Sequence[Array]) -> None:
         for x, out in zip(self.saved_result, outs):
             if x.__class__ is SavedArray:
                 x.move(out)
@@ -443,7 +448,7 @@ class PiecewiseConstantNode(Node):
 _CONSTANT_CLASSES: dict[Op, type[PiecewiseConstantNode]] = {}
 
 
-def piecewise_constant_node(op: Op, edge: Any, ans: Any) -> PiecewiseConstantNode:
+def piecewise_constant_node(op: Op, edge: Node, ans: Array | Spec) -> PiecewiseConstantNode:
     """Return the node of an op whose derivative is 0, because PyTorch's tape has a node too."""
     cls = _CONSTANT_CLASSES.get(op)
     if cls is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -43,6 +43,10 @@ from tracegrad.torch.tape.recording.saved_tensor import Borrowed, copy_if_borrow
 from tracegrad.torch.tape.tensors import aliasing, inplace_updates
 from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, DType, DTypeLike
+
 
 _ndarray = np.ndarray
 _new = object.__new__
@@ -79,7 +83,7 @@ class Recorded(TapeCarrier):
             recorder = op.dispatch_cache[kinds] = of_kinds(op, self._public_class, kinds)
         return recorder(operands, params)
 
-    def _applied(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def _applied(self, op: Op, operands: tuple[object, ...], params: dict[str, object]) -> Any:
         """Compute any op on any operands, and record it."""
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in operands])
         if self.common_dtype is not None:
@@ -124,11 +128,11 @@ class Recorded(TapeCarrier):
         self,
         plan: Any,
         op: Op,
-        operands: tuple[Any, ...],
+        operands: tuple[object, ...],
         arrays: tuple[Any, ...],
-        params: dict[str, Any],
+        params: dict[str, object],
         results: Any,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[object, ...]:
         """Wrap the results of an op with several results."""
         if not op.aliases:
             results = [_unaliased(x, arrays) for x in results]
@@ -146,13 +150,13 @@ class Recorded(TapeCarrier):
                 dual.pushed(op, operands, params, outs, node)
         return outs
 
-    def _shares(self, ans: Any, array: Any) -> bool:
+    def _shares(self, ans: NDArray, array: object) -> bool:
         """Whether `ans` is a view of `array`."""
         return aliasing.shared(ans, array)
 
-    def _like(self, array: Any) -> Any:
+    def _like(self, array: object) -> Self:
         """Wrap an array without a record in this class."""
-        out = _new(self._public_class)
+        out: Self = _new(self._public_class)
         out.array = array
         out._counter = [0]
         return out
@@ -172,7 +176,7 @@ class Recorded(TapeCarrier):
                 node.pack(*STATE.saving[-1])
 
     # -- functions of several ops --------------------------------------------------------------------------------
-    def named(self, name: str, copies_result: bool = False) -> Any:
+    def named(self, name: str, copies_result: bool = False) -> Recorded:
         node = self._edge
         if isinstance(node, OpNode):
             node.__class__ = node_class(name, node.is_multi_result)
@@ -201,7 +205,7 @@ class Recorded(TapeCarrier):
             return outputs[0]
         return recipe.kind(outputs) if recipe.kind in (tuple, list) else recipe.kind(*outputs)
 
-    def _outputs(self, node: Any, recipe: Recipe, tensors: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    def _outputs(self, node: Any, recipe: Recipe, tensors: Sequence[object], values: Sequence[Array]) -> list[Any]:
         """Wrap the results of a composite function, with one node."""
         is_multi = recipe.kind is not None
         outputs = []
@@ -249,11 +253,11 @@ class Recorded(TapeCarrier):
         (array,) = self._visible_layouts(self)
         return self if has_order(array, order) else self._alias()._in_memory_order(order, self)
 
-    def _as_view(self, result: Any, step: Any, make_view: Any) -> Any:
+    def _as_view(self, result: Array, step: Callable[..., object], make_view: Callable[..., object]) -> Any:
         """Register `result`, which `step` computed of this value, as a view; `make_view` makes the view of an array."""
         return aliasing.as_view(result, self, step, make_view)
 
-    def _sealed(self) -> Any:
+    def _sealed(self) -> Recorded:
         """Make this view read-only, and return it."""
         if isinstance(self.array, Carrier):
             self.array._sealed()  # type: ignore[attr-defined]
@@ -261,7 +265,7 @@ class Recorded(TapeCarrier):
             self.array.flags.writeable = False
         return self
 
-    def _visible_layouts(self, *xs: Any) -> Any:
+    def _visible_layouts(self, *xs: Any) -> list[NDArray]:
         """Return arrays with the memory layout of these values, for a result that can be a view."""
         arrays = [x.array for x in xs]
         return self.array._visible_layouts(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
@@ -329,7 +333,7 @@ class Recorded(TapeCarrier):
             warn_of_constant(query)
         return self.array  # type: ignore[no-any-return]
 
-    def stored(self, dtype: Any) -> Any:
+    def stored(self, dtype: DTypeLike) -> Any:
         """Return the value to write into an array of a trace, which has no tape: the history is lost."""
         if STATE.enabled and self.requires_grad:
             warn_of_constant("assigning to an array")
@@ -358,23 +362,23 @@ class Recorded(TapeCarrier):
         inplace_updates.update(self, new)
         return self
 
-    def _assign(self, new: Any) -> None:
+    def _assign(self, new: Array) -> None:
         self._become(new)
 
-    def _store(self, array: Any) -> None:
+    def _store(self, array: Array) -> None:
         """Overwrite the memory with the elements of `array`."""
         if STATE.guarding is not None:
             STATE.guarding.before_update_of(self.array)
         inplace_updates.writeable(self.array)[...] = array
 
-    def _converted(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def _converted(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """Convert the array to this shape and dtype, for an in-place update of another array."""
         array = self.array
         if array.dtype != dtype:
             array = cast(array, dtype=dtype.name)
         return array if array.shape == shape else broadcast_to(array, shape=shape)
 
-    def _holds(self, array: Any) -> bool:
+    def _holds(self, array: NDArray) -> bool:
         """Whether a saved `array` is the value of this leaf."""
         current = self.array
         if current is array:
@@ -436,7 +440,9 @@ _PLANS: dict[Any, Any] = {}
 _MAX_PLANS = 16384
 
 
-def _make_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+def _make_plan(
+    op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[str, Any]
+) -> RecordingPlan | type | None:
     active = [k for k in wanted if op.differentiable_in(k)]
     if not active:
         return PiecewiseConstantPlan if op.piecewise_constant else None
@@ -447,7 +453,7 @@ def _make_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[
     return RecordingPlan(op, active, avals, params)
 
 
-def _unaliased(x: Any, arrays: tuple[Any, ...]) -> Any:
+def _unaliased(x: Any, arrays: tuple[object, ...]) -> Any:
     """Return a result as an array in separate memory; copy it if it shares memory with an operand."""
     if isinstance(x, Carrier):
         return x
@@ -455,14 +461,14 @@ def _unaliased(x: Any, arrays: tuple[Any, ...]) -> Any:
     return x.copy() if any(isinstance(a, _ndarray) and np.may_share_memory(x, a) for a in arrays) else x
 
 
-def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:
+def new_node(cls: Any, edges: tuple[object, ...]) -> Any:
     """Return a node of a class without `__init__`."""
     node = _new(cls)
     node.edges, node.hooks, node.number = edges, None, next_number()
     return node
 
 
-def _mark_multi_views(result: Any) -> Any:
+def _mark_multi_views(result: object) -> Any:
     """Mark the views that one function returned together, whose in-place updates are errors."""
     if isinstance(result, tuple | list):
         for x in result:

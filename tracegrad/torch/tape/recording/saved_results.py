@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ops.core.op import Op
@@ -39,6 +39,10 @@ from tracegrad.ops.reduce.scans import cumprod, cumsum
 from tracegrad.ops.shape.linear import flip, full, unreduce
 from tracegrad.torch.tape.recording.node import MaskedCotangent, Node, next_number, rewrap
 from tracegrad.torch.tape.recording.saved_tensor import SavedArray
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
+
 
 # The operand as a function of the result.
 INVERSES: dict[Op, Callable[[Any], Any]] = {
@@ -75,7 +79,7 @@ class _Factor(Node):
         return [multiply(ct, derivative(ans))]
 
 
-def pull_by_result(op: Op, node: Node, ct: Any, saved: SavedArray, operand: Any) -> Any:
+def pull_by_result(op: Op, node: Node, ct: Any, saved: SavedArray, operand: Array) -> Any:
     """Compute and record the cotangent of `operand` from the cotangent `ct` of the result of `op`, made by `node`."""
     one = full(shape=operand.shape, value=1.0, dtype=operand.dtype.name)
     result = _Factor()
@@ -133,7 +137,7 @@ PIECEWISE_LINEAR = frozenset(
 )
 
 
-def _product(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _product(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     if not axes:
         return ct
     # A zero or non-finite product divided by an element is not the product of the other elements.
@@ -142,7 +146,7 @@ def _product(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return where(irregular, reduce_prod.pull(0, ct, ans, (x,), {"axes": axes}), quotient)
 
 
-def _running_product(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+def _running_product(ct: Array, ans: Array, x: Array, *, axis: int) -> Array:
     lost = reduce_any(logical_or(equal(ans, 0.0), logical_not(isfinite(ans))), axes=(axis,))
     irregular = unreduce(lost, x.shape, (axis,))
     later = flip(cumsum(flip(multiply(ct, ans), axes=(axis,)), axis=axis), axes=(axis,))
@@ -150,22 +154,22 @@ def _running_product(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
     return where(irregular, exact, divide(later, where(irregular, 1.0, x)))
 
 
-def _logsumexp(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+def _logsumexp(ct: Array, ans: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     finite = isfinite(ans)
     shares = exp(subtract(x, unreduce(where(finite, ans, 0.0), x.shape, axes)))
     shares = where(unreduce(finite, x.shape, axes), shares, softmax(x, axes=axes))
     return multiply(unreduce(ct, x.shape, axes), shares)
 
 
-def _root(ct: Any, ans: Any, x: Any) -> Any:
+def _root(ct: Array, ans: Array, x: Array) -> Array:
     return divide(ct, multiply(2.0, ans))
 
 
-def _power(ct: Any, ans: Any, x: Any, k: Any) -> Any:
+def _power(ct: Array, ans: Array, x: Array, k: float) -> Array:
     return multiply(ct, multiply(power(ans, 1.0 - 1.0 / k), k))
 
 
-def _copysign(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+def _copysign(ct: Array, ans: Array, x: Array, y: Array | None) -> Array:
     nil = equal(x, 0.0)
     return where(nil, 0.0, multiply(ct, divide(ans, where(nil, 1.0, x))))
 
@@ -180,7 +184,7 @@ _SINGLE_OP_RULES: dict[Op, Callable[..., Any]] = {
 _LAST_OP_RULES: dict[Op, Callable[..., Any]] = {**_SINGLE_OP_RULES, sqrt: _root, power: _power}
 
 
-def twin_of(op: Op, operands: Sequence[Any], at_end: bool = False) -> Op | None:
+def twin_of(op: Op, operands: Sequence[object], at_end: bool = False) -> Op | None:
     """Return a copy of the op with PyTorch's rule for the first operand; None if the rule here is the same.
 
     `at_end`: the op is the last one of a composite function.
@@ -189,7 +193,7 @@ def twin_of(op: Op, operands: Sequence[Any], at_end: bool = False) -> Op | None:
     return None if op is power and not is_literal(operands[1]) else result
 
 
-def _twin(op: Op, rule: Callable[..., Any]) -> Op:
+def _twin(op: Op, rule: Callable[..., object]) -> Op:
     twin = copy.copy(op)
     twin._vjp = {**op._vjp, 0: rule}
     return twin

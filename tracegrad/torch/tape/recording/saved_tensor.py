@@ -7,7 +7,7 @@ replace the value by their result.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from tracegrad.torch.functions.core.dims import TYPE_NAMES
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.copy_pool import copy_of
 from tracegrad.torch.tape.recording.node import DualArray, rewrap
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.recording.node import Node
+    from tracegrad.typing import Array, NDArray
+
 
 Hook = Callable[[Any], Any]
 
@@ -34,7 +39,7 @@ class SavedArray:
     counter: Any
     version: int
 
-    def value(self, edge: Any, is_own_result: bool = False) -> Any:
+    def value(self, edge: object, is_own_result: bool = False) -> Any:
         """Return the array; RuntimeError if it was updated in place since it was saved.
 
         `edge` leads to the node that made it; with `is_own_result`, this is the node that saved it.
@@ -55,7 +60,7 @@ class SavedArray:
             x._counter = self.counter
         return x
 
-    def modified(self, edge: Any, counter: Any = ()) -> RuntimeError:
+    def modified(self, edge: Any, counter: object = ()) -> RuntimeError:
         """Return the error for an in-place update; `counter` may have the name of the updating operation."""
         array = self.array() if self.array.__class__ is Packed else getattr(self.array, "array", self.array)
         return modified(array, self.counter, self.version, describe_maker(edge, counter))
@@ -94,7 +99,7 @@ class Borrowed(list[Any]):
     __slots__ = ()
 
 
-def copy_of_borrowed(array: Any) -> Any:
+def copy_of_borrowed(array: NDArray) -> NDArray:
     """Copy an array, with aliased elements still aliased; return the array itself if it cannot change."""
     if array.flags.owndata and not array.flags.writeable:
         return array
@@ -104,7 +109,7 @@ def copy_of_borrowed(array: Any) -> Any:
     return np.broadcast_to(array[index].copy(), array.shape)
 
 
-def save(x: Any, array: Any = None) -> SavedArray:
+def save(x: Any, array: Array | None = None) -> SavedArray:
     """Save the value of `x`, as `array` if it is passed; RuntimeError for an inference tensor."""
     saved: SavedArray = _new(SavedArray)
     saved.counter = counter = x._counter
@@ -132,7 +137,7 @@ def copy_saved_borrowed(saved: SavedArray) -> int:
     return 0
 
 
-def private(array: Any) -> SavedArray:
+def private(array: Array) -> SavedArray:
     """Save an array that nothing else can update."""
     saved: SavedArray = _new(SavedArray)
     saved.array, saved.counter, saved.version = array, _FIXED, 0
@@ -167,7 +172,7 @@ class Packed:
             )
         return tensor.array
 
-    def protect(self, array: Any) -> None:
+    def protect(self, array: Array) -> None:
         """Copy a Tensor stored in the memory of `array`, which is about to be overwritten."""
         array_of_packed = getattr(self.packed, "array", None)
         if (
@@ -229,7 +234,7 @@ def describe_maker(edge: Any, counter: Any = ()) -> str:
     return f", which is output {number} of {short_name(node)}," if node and node.name() != "AccumulateGrad" else ""
 
 
-def short_name(node: Any) -> str:
+def short_name(node: Node) -> str:
     """Return the name of a node for error messages: the name of the operation."""
     name: str = node.name().rstrip("0123456789")
     return name.removesuffix("Backward")

@@ -6,7 +6,7 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +15,19 @@ from tracegrad.ops.core.op import Op
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.composite_trace import Recipe
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-def shared(view: Any, array: Any) -> bool:
+    from tracegrad.typing import Array, NDArray
+
+
+def shared(view: NDArray, array: Any) -> bool:
     """Whether NumPy's result for `view` shares the memory of `array`."""
     base = view.base
     return view is array or (base is not None and (base is array or base is array.base))
 
 
-def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
+def register(view: Any, parent: Any, step: object, kind: str = "") -> None:
     """Register `view` as the result of `step` on `parent`, in the same memory.
 
     `step` is a function, or a tuple of an op, its parameters and, for an op with several results, the result's number.
@@ -45,7 +50,7 @@ def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
         base._views = [r for r in known if r() is not None]
 
 
-def as_view(result: Any, parent: Any, step: Any, make_view: Callable[[Any], Any]) -> Any:
+def as_view(result: Any, parent: Any, step: Callable[..., object], make_view: Callable[[Any], Any]) -> Any:
     """Register `result`, which `step` computed of `parent`, as a view; `make_view` makes the view of an array."""
     array = parent.array
     if isinstance(array, np.ndarray):
@@ -86,13 +91,13 @@ def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
     return tuple(steps[::-1])
 
 
-def _applied(op: Op, params: dict[str, Any], *args: Any) -> Any:
+def _applied(op: Op, params: Mapping[str, object], *args: Array) -> Any:
     """Apply an op to the last of `args`; the first of two is the number of the result to return."""
     ans = op(args[-1], **params)
     return ans[args[0]] if len(args) > 1 else ans
 
 
-def register_composite_views(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[Any], kind: str) -> None:
+def register_composite_views(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[object], kind: str) -> None:
     """Register results that are views of one of the `tensors`, the arguments of a composite function.
 
     A result that shares memory in another way is replaced by a copy.
@@ -109,7 +114,7 @@ def register_composite_views(outputs: Sequence[Any], recipe: Recipe, tensors: Se
             register(view, tensors[number], partial(_again, steps), kind)
 
 
-def _again(steps: Sequence[tuple[Any, dict[str, Any]]], x: Any) -> Any:
+def _again(steps: Sequence[tuple[Any, dict[str, Any]]], x: NDArray) -> NDArray:
     for op, params in steps:
         x = op(x, **params)
     return x

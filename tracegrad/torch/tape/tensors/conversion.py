@@ -7,7 +7,7 @@ unchanged. The methods of Python's copy and pickle protocols, and of DLPack, are
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,17 @@ from tracegrad.torch.tape.tensors.factories import tensor_method
 from tracegrad.torch.tape.tensors.tensor import Tensor, held
 from tracegrad.typing import DType, NDArray
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tracegrad.typing import Array, DeviceLike, DTypeLike
+
+
 __all__: list[str] = []
 
 
 # -- to a dtype ------------------------------------------------------------------------------------------------------
-def _converted(x: Any, dtype: Any, copy: bool = False) -> Any:
+def _converted(x: Any, dtype: DTypeLike, copy: bool = False) -> Any:
     kind = supported(dtype, "dtype=")
     if kind == x.dtype and not copy:
         return x
@@ -37,14 +43,14 @@ def _converted(x: Any, dtype: Any, copy: bool = False) -> Any:
 
 @tensor_method("to")
 def to(
-    self: Any,
-    *args: Any,
-    dtype: Any = None,
-    device: Any = None,
-    other: Any = None,
+    self: Tensor,
+    *args: DType,
+    dtype: DTypeLike = None,
+    device: object = None,
+    other: Array | None = None,
     non_blocking: bool = False,
     copy: bool = False,
-    memory_format: Any = None,
+    memory_format: object = None,
 ) -> Any:
     """Convert this Tensor: `to(dtype)`, `to(other)`, `to(device, dtype)`; itself if nothing changes.
 
@@ -69,7 +75,7 @@ def to(
 
 
 def _to_dtype(name: str, dtype: DType) -> None:
-    def convert(self: Any, memory_format: Any = None) -> Any:
+    def convert(self: Tensor, memory_format: object = None) -> Any:
         check_format(name, memory_format)
         return _converted(self, dtype)
 
@@ -95,19 +101,19 @@ for _name, _kind in {
 
 
 @tensor_method("bfloat16")
-def bfloat16(self: Any, memory_format: Any = None) -> Any:
+def bfloat16(self: Tensor, memory_format: object = None) -> Any:
     """Not supported: NumPy has no bfloat16."""
     return _converted(self, dtypes.bfloat16)
 
 
 @tensor_method("astype")
-def astype(self: Any, dtype: Any, copy: bool = True) -> Any:
+def astype(self: object, dtype: DTypeLike, copy: bool = True) -> Any:
     """Return a copy in another dtype, NumPy's name for `to(dtype, copy=True)`."""
     return _converted(self, dtype, copy)
 
 
 @tensor_method("type_as")
-def type_as(self: Any, other: Any) -> Any:
+def type_as(self: Tensor, other: Tensor) -> Any:
     """Return this Tensor in the dtype of `other`."""
     return _converted(self, other.dtype)
 
@@ -117,7 +123,7 @@ _NAMED = {f"{stem}Tensor": name for name, stem in _TYPES.items()}
 
 
 @tensor_method("type")
-def type_(self: Any, dtype: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+def type_(self: Tensor, dtype: DType | None = None, non_blocking: bool = False, memory_format: object = None) -> Any:
     """Return the type name of this Tensor ("tracegrad.DoubleTensor"), or convert it to `dtype`, also by a type name.
 
     >>> from tracegrad import tensor
@@ -133,27 +139,27 @@ def type_(self: Any, dtype: Any = None, non_blocking: bool = False, memory_forma
 
 
 @tensor_method("cpu")
-def cpu(self: Any, memory_format: Any = None) -> Any:
+def cpu(self: object, memory_format: object = None) -> Any:
     """Return this Tensor: there is no other device."""
     check_format("cpu", memory_format)
     return self
 
 
 @tensor_method("cuda")
-def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+def cuda(self: object, device: DeviceLike = None, non_blocking: bool = False, memory_format: object = None) -> Any:
     """Raise RuntimeError: there is no CUDA device."""
     check_device("cuda")
 
 
 # -- to copies and bytes ---------------------------------------------------------------------------------------------
-def _remade(cls: Any, array: NDArray, requires_grad: bool, state: dict[str, Any]) -> Any:
+def _remade(cls: Any, array: NDArray, requires_grad: bool, state: Mapping[str, object]) -> Tensor:
     """Return a leaf of class `cls`, with the attributes `state` that the user has set."""
     out = held(cls.__new__(cls), array, requires_grad)
     vars(out).update(state)
     return out
 
 
-def _state(self: Any) -> dict[str, Any]:
+def _state(self: Tensor) -> dict[str, Any]:
     """Return the attributes that the user has set on a Tensor."""
     return {name: x for name, x in vars(self).items() if name not in _INTERNAL_ATTRS and not hasattr(Tensor, name)}
 
@@ -162,7 +168,7 @@ _INTERNAL_ATTRS = frozenset({"array", "_counter"})
 
 
 @tensor_method("__reduce__")
-def reduce_tensor(self: Any) -> Any:
+def reduce_tensor(self: Tensor) -> tuple[Callable[..., object], tuple[type, NDArray, bool, dict[str, bool]]]:
     """`Tensor.__reduce__`: pickle the value and `requires_grad`, without the history and `grad`."""
     return _remade, (type(self), self.concrete("pickle"), self.requires_grad, _state(self))
 
@@ -181,7 +187,7 @@ def place_of(array: NDArray) -> tuple[NDArray, int]:
     return owner, array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
 
 
-def _copied(array: Any, memo: dict[int, Any]) -> Any:
+def _copied(array: NDArray, memo: dict[int, Any]) -> NDArray:
     """Copy an array by a copy of its base memory, which `memo` stores for other arrays of that memory."""
     if not isinstance(array, np.ndarray):
         return array.copy()
@@ -218,7 +224,7 @@ def deepcopy_tensor(self: Any, memo: dict[int, Any]) -> Any:
 
 # -- to other libraries ----------------------------------------------------------------------------------------------
 @tensor_method("__dlpack__")
-def dlpack(self: Any, **options: Any) -> Any:
+def dlpack(self: Any, **options: object) -> Any:
     """`Tensor.__dlpack__`: the memory for another library; BufferError if it would lose a derivative."""
     if self.requires_grad:
         raise BufferError(located("Can't export tensors that require gradient, use tensor.detach()"))
@@ -226,6 +232,6 @@ def dlpack(self: Any, **options: Any) -> Any:
 
 
 @tensor_method("__dlpack_device__")
-def dlpack_device(self: Any) -> tuple[int, int]:
+def dlpack_device(self: object) -> tuple[int, int]:
     """`Tensor.__dlpack_device__`: the CPU."""
     return (1, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Size
 from tracegrad.errors import UnsupportedError, located
@@ -12,10 +12,15 @@ from tracegrad.torch.tape.tensors import factories
 from tracegrad.torch.tape.tensors.conversion import place_of
 from tracegrad.torch.tape.tensors.factories import tensor_method
 
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import DeviceLike
+
+
 __all__: list[str] = []
 
 
-def _of_tensor(self: Any) -> device:
+def _of_tensor(self: Tensor) -> device:
     """Return the device of the Tensor: the CPU."""
     return CPU
 
@@ -24,39 +29,39 @@ tensor_method("device")(property(_of_tensor))
 
 
 def _never(name: str) -> property:
-    def is_it(self: Any) -> bool:
+    def is_it(self: Tensor) -> bool:
         return False
 
     is_it.__name__, is_it.__doc__ = name, "False: Tensors are dense, and on the CPU."
     return property(is_it)
 
 
-def _layout(self: Any) -> str:
+def _layout(self: object) -> str:
     """Return the memory layout: strided."""
     return strided
 
 
-def is_pinned(self: Any) -> bool:
+def is_pinned(self: object) -> bool:
     """False: there is no other device that the memory could be locked for."""
     return False
 
 
-def get_device(self: Any) -> int:
+def get_device(self: object) -> int:
     """Return the index of the device, which is -1 for the CPU."""
     return -1
 
 
-def pin_memory(self: Any, device: Any = None) -> Any:
+def pin_memory(self: object, device: DeviceLike = None) -> Any:
     """Raise RuntimeError: there is no other device that the memory could be locked for."""
     check_device("cuda")
 
 
-def share_memory_(self: Any) -> Any:
+def share_memory_(self: object) -> Any:
     """Raise UnsupportedError: other processes get copies of Tensors."""
     raise UnsupportedError(located("share_memory_: Tensors are copied to other processes; send them back by a queue"))
 
 
-def is_shared(self: Any) -> bool:
+def is_shared(self: object) -> bool:
     """False: no other process has the memory."""
     return False
 

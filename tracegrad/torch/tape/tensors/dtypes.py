@@ -6,7 +6,7 @@ module `float`, `int` and `bool` are Python's types.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from tracegrad.torch.functions.core.promotion import default_dtype
 from tracegrad.torch.modes import DEFAULT
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.typing import DType
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, DTypeLike
+
 
 __all__ = [
     "DTYPES",
@@ -106,7 +110,7 @@ def get_default_dtype() -> DType:
     return default_dtype()
 
 
-def set_default_dtype(dtype: Any) -> None:
+def set_default_dtype(dtype: DTypeLike) -> None:
     """Set the dtype of Tensors of Python floats.
 
     TypeError for a dtype that is not floating.
@@ -123,7 +127,7 @@ def set_default_dtype(dtype: Any) -> None:
 
 
 # -- properties of a dtype -----------------------------------------------------------------------------------------
-def finfo(dtype: Any = None) -> np.finfo[Any]:
+def finfo(dtype: DTypeLike = None) -> np.finfo[Any]:
     """Return the limits of a floating or complex dtype.
 
     TypeError for another dtype.
@@ -137,7 +141,7 @@ def finfo(dtype: Any = None) -> np.finfo[Any]:
     return np.finfo(kind)
 
 
-def iinfo(dtype: Any) -> np.iinfo[Any]:
+def iinfo(dtype: DTypeLike) -> np.iinfo[Any]:
     """Return the limits of an integer dtype.
 
     TypeError for another dtype.
@@ -151,14 +155,14 @@ def iinfo(dtype: Any) -> np.iinfo[Any]:
     return np.iinfo(kind)
 
 
-def _promotion_dtype(x: Any) -> Any:
+def _promotion_dtype(x: Array) -> DType:
     """Return an argument's type for promotion: a dtype, or a Python type for a weak number."""
     if isinstance(x, complex) and not isinstance(x, np.generic):
         return complex
     return weak_dtype(x) if hasattr(x, "dtype") or isinstance(x, bool | int | float) else np.dtype(x)
 
 
-def result_type(*xs: Any) -> DType:
+def result_type(*xs: Array) -> DType:
     """Return the dtype of an operation on operands, by PyTorch's rules.
 
     >>> result_type(np.ones(2, "float32"), 1.5)
@@ -169,7 +173,7 @@ def result_type(*xs: Any) -> DType:
     return promotion.common_dtype([(_promotion_dtype(x), len(getattr(x, "shape", (1,)))) for x in xs])
 
 
-def promote_types(type1: Any, type2: Any) -> DType:
+def promote_types(type1: DType, type2: DType) -> DType:
     """Return the smallest dtype that two dtypes promote to, by PyTorch's rules.
 
     Floating dtypes keep their precision with integers.
@@ -183,7 +187,7 @@ def promote_types(type1: Any, type2: Any) -> DType:
 _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
-def can_cast(from_: Any, to: Any) -> bool:
+def can_cast(from_: DType | type, to: DType | type) -> bool:
     """Return whether a result of one dtype may be stored as another dtype.
 
     It may not from floating to integer, from complex to real, or from numbers to bool.
@@ -195,14 +199,14 @@ def can_cast(from_: Any, to: Any) -> bool:
 
 
 # -- properties of a Tensor ------------------------------------------------------------------------------------------
-def _dtype_of(name: str, x: Any) -> DType:
+def _dtype_of(name: str, x: Array) -> DType:
     dtype = getattr(x, "dtype", x)
     if not isinstance(dtype, np.dtype):
         raise TypeError(located(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}"))
     return dtype
 
 
-def is_floating_point(input: Any) -> bool:
+def is_floating_point(input: Array) -> bool:
     """Return whether a Tensor, array or dtype is floating.
 
     >>> is_floating_point(np.ones(2))
@@ -211,7 +215,7 @@ def is_floating_point(input: Any) -> bool:
     return _dtype_of("is_floating_point", input).kind == "f"
 
 
-def is_complex(input: Any) -> bool:
+def is_complex(input: Array) -> bool:
     """Return whether a Tensor, array or dtype is complex.
 
     >>> is_complex(np.ones(2))

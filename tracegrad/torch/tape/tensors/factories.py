@@ -11,7 +11,7 @@ import functools
 import operator
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import check_requires_grad, get_default_dtype
 from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
 from tracegrad.typing import DType, NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, DeviceLike, DTypeLike
+
 
 __all__ = [
     "as_tensor",
@@ -67,13 +71,13 @@ def tensor_method(*names: str) -> Callable[[F], F]:
     return declare
 
 
-def wrap(array: Any, requires_grad: bool = False) -> Any:
+def wrap(array: Array, requires_grad: bool = False) -> Any:
     """Make a leaf Tensor that holds `array`: an ndarray, or a value of the active trace."""
     check_requires_grad(array.dtype, requires_grad)
     return of_array(array, requires_grad)
 
 
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: Array | list[float]) -> bool:
     """Return whether an object is a Tensor.
 
     >>> is_tensor(np.ones(2))
@@ -115,7 +119,7 @@ def dtype_of(dtype: Any) -> DType:
     return supported(get_default_dtype() if dtype is None else dtype, "dtype=")
 
 
-def _filled(shape: tuple[int, ...], value: Any, dtype: DType) -> Any:
+def _filled(shape: tuple[int, ...], value: object, dtype: DType) -> Any:
     """Make an array of `shape` with all elements `value`: a node of the active trace, or an ndarray."""
     number = np.asarray(value).astype(dtype).item()
     if tracing():
@@ -150,7 +154,7 @@ def _is_weak(x: object) -> bool:
     return bool(getattr(x, "weak", False))
 
 
-def _to_array(data: Any, dtype: Any, copy: Any) -> Any:
+def _to_array(data: object, dtype: DTypeLike, copy: bool | None) -> Any:
     """Convert `data` to a new array object, which may share memory with `data`."""
     values = plain(data)
     if not isinstance(values, list | Carrier | np.ndarray | np.generic | bool | int | float | complex):
@@ -171,7 +175,7 @@ def _to_array(data: Any, dtype: Any, copy: Any) -> Any:
     return array.view() if array is values else array
 
 
-def _foreign(x: Any) -> Any:
+def _foreign(x: str | None) -> Any:
     """Convert a foreign object to an ndarray, or raise if it cannot be one."""
     if isinstance(x, str | bytes):
         raise TypeError(located(f"tensor: invalid data type '{type(x).__name__}'"))
@@ -181,7 +185,7 @@ def _foreign(x: Any) -> Any:
     return array
 
 
-def _check_even(data: Any, dim: int = 1) -> None:
+def _check_even(data: object, dim: int = 1) -> None:
     """Raise ShapeError if lists of one level differ in length; `dim` is the level of the items of `data`."""
     if isinstance(data, list):
         lengths = [len(each) if isinstance(each, list) else 0 for each in data]
@@ -192,7 +196,9 @@ def _check_even(data: Any, dim: int = 1) -> None:
             _check_even(each, dim + 1)
 
 
-def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: Any = 0) -> Any:
+def tensor(
+    data: object, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: int = 0
+) -> Any:
     """Make a leaf Tensor with a copy of data.
 
     A Tensor gives a UserWarning. ShapeError if sequences differ in length, DTypeError for a dtype not supported.
@@ -212,7 +218,7 @@ _COPY = (
 )
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+def as_tensor(data: object, dtype: DTypeLike = None, device: DeviceLike = None) -> Any:
     """Convert data to a Tensor: a Tensor of the dtype itself, a view of an ndarray, or a copy.
 
     >>> x = tensor([1.0])
@@ -227,7 +233,12 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
 
 
 def asarray(
-    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None
+    obj: object,
+    *,
+    dtype: Any = None,
+    device: DeviceLike = None,
+    copy: bool | None = None,
+    requires_grad: bool | None = None,
 ) -> Any:
     """Convert an object to a Tensor that shares its memory if possible; ValueError if it must, and cannot.
 
@@ -242,7 +253,7 @@ def asarray(
     return wrap(_to_array(obj, dtype, copy), bool(requires_grad))
 
 
-def _check_alias(obj: Any, dtype: Any) -> None:
+def _check_alias(obj: object, dtype: DTypeLike) -> None:
     """Raise ValueError if a Tensor of `dtype` cannot share memory with `obj`."""
     if not isinstance(obj, np.ndarray | Carrier):
         raise ValueError(located("can't alias arbitrary sequence into a tensor."))
@@ -251,7 +262,7 @@ def _check_alias(obj: Any, dtype: Any) -> None:
         raise ValueError(located(f"can't alias tensor with dtype {args.dtype} into dtype {np.dtype(dtype)}."))
 
 
-def _as_array_of(x: Any, dtype: Any, copy: bool | None, requires_grad: bool | None) -> Any:
+def _as_array_of(x: Any, dtype: DTypeLike, copy: bool | None, requires_grad: bool | None) -> Any:
     if copy is False:
         _check_alias(x, dtype)
     out = x if dtype is None else x.to(dtype)
@@ -306,7 +317,7 @@ def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, r
     return wrap(_filled(shape_of("ones", sizes, size), 1, dtype_of(dtype)), requires_grad)
 
 
-def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: object = None, requires_grad: bool = False) -> Any:
     """Make an uninitialized Tensor; in a trace it has zeros.
 
     >>> empty((2, 3)).shape
@@ -317,7 +328,7 @@ def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, 
     return wrap(_filled(shape, 0, kind) if tracing() else np.empty(shape, kind), requires_grad)
 
 
-def _number(name: str, value: Any) -> Any:
+def _number(name: str, value: object) -> Any:
     """Convert a Python or NumPy scalar, or an array without axes, to a number without history."""
     if isinstance(value, bool | int | float | complex | np.generic):
         return value
@@ -326,7 +337,7 @@ def _number(name: str, value: Any) -> Any:
     return plain(value)
 
 
-def _filled_with(shape: tuple[int, ...], value: Any, dtype: DType) -> Any:
+def _filled_with(shape: tuple[int, ...], value: object, dtype: DType) -> Any:
     if isinstance(value, Carrier):
         return creation.full(shape, value, dtype)
     if np.asarray(value).dtype.kind == "c" and dtype.kind != "c":
@@ -334,7 +345,9 @@ def _filled_with(shape: tuple[int, ...], value: Any, dtype: DType) -> Any:
     return _filled(shape, value, dtype)
 
 
-def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def full(
+    size: Any, fill_value: object, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Any:
     """Make a Tensor with one value everywhere, which gives the dtype unless `dtype` is passed.
 
     >>> full((2,), 3)
@@ -350,7 +363,9 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
     return wrap(_filled_with(shape_of("full", (size,)), value, dtype_of(dtype)), requires_grad)
 
 
-def eye(n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def eye(
+    n: int, m: int | None = None, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Any:
     """Make a matrix with ones on its diagonal, and zeros elsewhere.
 
     >>> eye(2)
@@ -373,7 +388,7 @@ def like(name: str, x: Any, dtype: Any) -> tuple[tuple[int, ...], DType]:
     return tuple(args.shape), supported(args.dtype if dtype is None else dtype, "dtype=")
 
 
-def zeros_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def zeros_like(input: Array, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False) -> Any:
     """Make a Tensor of zeros, with the shape and dtype of `input`.
 
     >>> zeros_like(tensor([1, 2]))
@@ -393,7 +408,7 @@ def ones_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gra
     return ones(shape, dtype=kind, device=device, requires_grad=requires_grad)
 
 
-def empty_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def empty_like(input: Array, *, dtype: object = None, device: DeviceLike = None, requires_grad: bool = False) -> Any:
     """Make an uninitialized Tensor, with the shape and dtype of `input`.
 
     >>> empty_like(tensor([1, 2])).shape
@@ -404,7 +419,7 @@ def empty_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gr
 
 
 def full_like(
-    input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    input: Array, fill_value: float, *, dtype: object = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Any:
     """Make a Tensor with one value everywhere, with the shape and dtype of `input`.
 
@@ -441,7 +456,7 @@ def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, **opti
 
 
 @tensor_method("new_tensor")
-def new_tensor(self: Any, data: Any, *, dtype: Any = None, **options: Any) -> Any:
+def new_tensor(self: Any, data: Any, *, dtype: object = None, **options: Any) -> Any:
     """Copy `data` to a new Tensor, in the dtype of this one."""
     return tensor(data, dtype=self.dtype if dtype is None else dtype, **options)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,12 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward import dual
 from tracegrad.torch.tape.recording.node import MaskedCotangent, Node, next_number
 from tracegrad.torch.tape.tensors import aliasing
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Holder
+    from tracegrad.torch.tape.recording.recorded_array import Recorded
+    from tracegrad.typing import Array
+
 
 _ndarray = np.ndarray
 _new = object.__new__
@@ -55,7 +61,7 @@ class IndexNode(Node):
         first = len(self.shape) - len(after_dots)
         return [*enumerate(entries[:dots]), *enumerate(after_dots, first)]
 
-    def _spread(self, ct: Any) -> Any:
+    def _spread(self, ct: Any) -> Array:
         probe = np.broadcast_to(np.zeros((), self.dtype), self.shape)
         return indexing.plan(probe, self.index).spread(ct)
 
@@ -116,16 +122,16 @@ class AliasBackward0(IndexNode):
     __slots__ = ()
 
 
-def _dots(entries: Sequence[Any]) -> int:
+def _dots(entries: Sequence[object]) -> int:
     """Return the position of the ellipsis, without comparing the user's entries."""
     return next(i for i, e in enumerate(entries) if e is Ellipsis)
 
 
-def _entries(index: Any) -> tuple[Any, ...]:
+def _entries(index: object) -> tuple[Any, ...]:
     return index if index.__class__ is tuple else (index,)
 
 
-def _as_tuple_index(index: Any, x: Any) -> Any:
+def _as_tuple_index(index: object, x: Recorded) -> Any:
     """Convert the index of a Tensor: a list with entries other than numbers is a tuple, as in PyTorch."""
     if index.__class__ is not list or not isinstance(x, TensorCarrier) or not any(map(_is_no_number, index)):
         return index
@@ -136,7 +142,7 @@ def _as_tuple_index(index: Any, x: Any) -> Any:
     return tuple(index)
 
 
-def _is_no_number(entry: Any) -> bool:
+def _is_no_number(entry: object) -> bool:
     return entry is None or entry is Ellipsis or isinstance(entry, slice | list | tuple | Carrier | np.ndarray)
 
 
@@ -215,12 +221,12 @@ def _plain(index: Any) -> Any:
     return tuple(plain)
 
 
-def _is_traced(x: Any) -> bool:
+def _is_traced(x: object) -> bool:
     """Whether an array or a Tensor may have another value at each call of the function that is being traced."""
     return isinstance(getattr(x, "array", x), Carrier)
 
 
-def _mapped(index: Any, x: Any) -> Any:
+def _mapped(index: object, x: Recorded) -> Any:
     """Convert arrays of uint8 in the index of a Tensor to masks."""
     if not isinstance(x, TensorCarrier):
         return index
@@ -244,11 +250,11 @@ def _picked(x: Any, index: Any) -> Any:
 
 
 @one_node("IndexPutBackward0")
-def _index_put(x: Any, value: Any, index: Any) -> Any:
+def _index_put(x: Holder, value: Array, index: object) -> Any:
     return indexing.setitem(x, index, value)
 
 
-def set_item(x: Any, index: Any, value: Any) -> None:
+def set_item(x: Any, index: object, value: Any) -> None:
     """`x[index] = value`."""
     if type(value) is complex and x.dtype.kind != "c":
         raise not_real(x.dtype.name)
@@ -270,7 +276,7 @@ def set_item(x: Any, index: Any, value: Any) -> None:
     view.copy_(value)
 
 
-def _is_all(x: Any, entries: tuple[Any, ...]) -> bool:
+def _is_all(x: Array, entries: tuple[Any, ...]) -> bool:
     """Whether an index selects everything unchanged."""
     lengths = iter(x.shape)
     for e in entries:

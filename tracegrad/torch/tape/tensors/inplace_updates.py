@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,12 @@ from tracegrad.torch.tape.recording.node import MaskedCotangent, Node, Spec, nex
 from tracegrad.torch.tape.recording.op_node import summed_to
 from tracegrad.torch.tape.recording.saved_tensor import short_name
 from tracegrad.torch.tape.tensors.aliasing import steps_of
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.recording.recorded_array import Recorded
+    from tracegrad.typing import Array, NDArray
+
+    View = TypeVar("View", bound=Recorded)
 
 
 class Stale:
@@ -47,13 +53,13 @@ class AsStridedBackward0(Node):
     def __init__(self, nodes: Sequence[Node], base: Any):
         self.nodes, self.edges, self.hooks, self.number = nodes, (base,), None, next_number()
 
-    def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
+    def pull(self, ct: Any, recording: bool) -> Sequence[Array]:
         for node in self.nodes:
             (ct,) = node.pull((ct,) if node.is_multi_result else ct, recording)
         return (ct,)
 
 
-def restore(view: Any) -> None:
+def restore(view: Recorded) -> None:
     """Rebuild the edge of a stale view from its updated base."""
     base = view._base
     if not base._requires:
@@ -146,7 +152,7 @@ def _links(view: Any) -> list[Any]:
     return links
 
 
-def _picked(whole: Any, root: Any, view: Any) -> Any:
+def _picked(whole: Array, root: Array, view: Array) -> Any:
     """Return the part of `whole` that `view` is of `root`."""
     for step in steps_of(view)[len(_links(root)) :]:
         whole = step(whole)
@@ -165,7 +171,7 @@ _READ_THEIR_RESULT = {
 }
 
 
-def _copy_saved_result(x: Any) -> None:
+def _copy_saved_result(x: Recorded) -> None:
     """Copy the result `x` that its node has saved, before `x` is overwritten, for nodes of `_READ_THEIR_RESULT`."""
     node = x._edge[0] if x._edge.__class__ is tuple else x._edge
     if node and type(node).__name__ in _READ_THEIR_RESULT:
@@ -179,12 +185,12 @@ def _protect(node: Node, x: Any) -> None:
         _protect(source[0] if source.__class__ is tuple else source, x)
 
 
-def _is_recorded(x: Any) -> bool:
+def _is_recorded(x: Recorded) -> bool:
     """Whether an update of `x` concerns the tape."""
     return x._requires or (x._base is not None and x._base._requires)
 
 
-def bump(x: Any) -> None:
+def bump(x: Recorded) -> None:
     """Increment the version of the memory of `x`, which was written."""
     if x._counter is not None:
         x._counter[0] += 1
@@ -217,12 +223,12 @@ def check(x: Any, recorded: bool) -> None:
         )
 
 
-def _frozen(x: Any) -> str:
+def _frozen(x: Recorded) -> str:
     frozen: str = x._frozen or ("" if x._base is None else x._base._frozen)
     return frozen
 
 
-def as_frozen(x: Any, alias: Any) -> Any:
+def as_frozen(x: Recorded, alias: View) -> View:
     """Freeze `alias`, a Tensor in the memory of `x`, if `x` is frozen; return it."""
     if frozen := _frozen(x):
         alias._frozen = frozen
@@ -236,13 +242,13 @@ def check_all(xs: Sequence[Any]) -> None:
             check(x, False)
 
 
-def _strides(x: Any) -> tuple[int, ...]:
+def _strides(x: Recorded) -> tuple[int, ...]:
     if getattr(x.array, "layout_inputs", 0) & UNKNOWN:  # an unknown memory layout, for example of a region argument
         return ()
     return getattr(x.array, "strides", ())
 
 
-def _overlaps(x: Any) -> bool:
+def _overlaps(x: Recorded) -> bool:
     """Whether elements may overlap: the stride of an axis is not longer than the extent of the axes within it."""
     reach = 0
     for stride, n in sorted([(abs(s), n) for s, n in zip(_strides(x), x.shape) if n > 1]):
@@ -252,7 +258,7 @@ def _overlaps(x: Any) -> bool:
     return False
 
 
-def _check_view(x: Any) -> None:
+def _check_view(x: Recorded) -> None:
     if x._kind_of_view:
         raise _refused(x, "is being")
     if x._base._requires and x._base._edge is None:
@@ -300,7 +306,7 @@ def _origin(view: Any) -> tuple[str, int]:
     return (short_name(node), number) if node else ("", 0)
 
 
-def rebase(x: Any, old: Any, new: Any) -> None:
+def rebase(x: Recorded, old: Node | None, new: Any) -> None:
     """Set the history of `x`, whose edge was `old`, to the history of `new`, which has overwritten it."""
     base = x._base
     if base is None:
@@ -318,7 +324,7 @@ def rebase(x: Any, old: Any, new: Any) -> None:
             view._requires, view._edge = True, _outdated(view)
 
 
-def _outdate(owner: Any) -> None:
+def _outdate(owner: Recorded) -> None:
     """Mark the edges of the owner's views for rebuilding, after an unrecorded write to its memory."""
     for reference in owner._views or ():
         view = reference()
@@ -326,7 +332,7 @@ def _outdate(owner: Any) -> None:
             view._edge = _outdated(view)
 
 
-def _outdated(view: Any) -> Stale:
+def _outdated(view: Recorded) -> Stale:
     return Stale(*_origin(view)) if view._kind_of_view else STALE
 
 
@@ -397,21 +403,21 @@ class CopySlices(Node):
         region.copy_(0.0 if before is None else before if recording else rewrap(before, None))
         return [rest if recording else rest.array, *self._others(result)]
 
-    def _with_base_layout(self, array: Any) -> Any:
+    def _with_base_layout(self, array: NDArray) -> Any:
         """Copy with the base's order of axes in memory: a view of the base is then a view of the copy."""
         if self.axes is None:
             return np.array(array, order="C")
         return np.array(array.transpose(self.axes), order="C").transpose(np.argsort(self.axes))
 
-    def _inner(self, ct: Any, recording: bool) -> Sequence[Any]:
+    def _inner(self, ct: Array | MaskedCotangent, recording: bool) -> Sequence[Any]:
         results: Sequence[Any] = self.inner.pull((ct,) if self.inner.is_multi_result else ct, recording)
         return results
 
-    def _others(self, results: Sequence[Any]) -> list[Any]:
+    def _others(self, results: Sequence[Array]) -> list[Any]:
         others = [x for k, x in enumerate(results) if k != self.view_position]
         return others[len(others) - len(self.edges) + 1 :]
 
-    def _region(self, x: Any) -> Any:
+    def _region(self, x: Array) -> Any:
         for step in self.steps:
             x = step(x)
         return x
@@ -437,7 +443,7 @@ class _Through(Node):
     def __init__(self, edge: Any):
         self.edges, self.hooks, self.number = (edge,), None, 0
 
-    def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
+    def pull(self, ct: Any, recording: bool) -> Sequence[Array]:
         return [ct]
 
 

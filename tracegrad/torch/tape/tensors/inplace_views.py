@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +18,12 @@ from tracegrad.torch.functions.indexing import shapes
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tensors import inplace_updates
 
+if TYPE_CHECKING:
+    from tracegrad.typing import Array
 
-def _method(name: str, fn: Callable[..., Any], node: str) -> Any:
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+
+def _method(name: str, fn: Callable[..., object], node: str) -> Callable[..., object]:
+    def call(self: Array, *args: int, **kwargs: object) -> Any:
         return _become(self, name, node, lambda x: fn(x, *args, **kwargs))
 
     call.__name__ = call.__qualname__ = name
@@ -75,7 +78,7 @@ def _check(x: Any, name: str) -> None:
         )
 
 
-def set_shape(x: Any, shape: Any) -> None:
+def set_shape(x: Any, shape: object) -> None:
     """Set the shape of an array in place, as assignment to `shape` does."""
     if not x.array.flags.c_contiguous:
         view = x.array.view()
@@ -93,7 +96,7 @@ class BecomesView:
     swapdims_ = _method("swapdims_", shapes.transpose, "TransposeBackward1")
     unsqueeze_ = _method("unsqueeze_", shapes.unsqueeze, "UnsqueezeBackward1")
 
-    def squeeze_(self: Any, dim: Any = None) -> Any:
+    def squeeze_(self: object, dim: Any = None) -> Any:
         """`squeeze`, in place: this Tensor becomes the view."""
         node = f"SqueezeBackward{3 if dim is None else 5 if isinstance(dim, tuple | list) else 4}"
         return _become(self, "squeeze_", node, lambda x: shapes.squeeze(x, dim))

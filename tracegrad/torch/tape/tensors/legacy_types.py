@@ -47,7 +47,7 @@ dtype('{dtype}')
 """
 
 
-def _kind(name: str, dtype: str) -> Any:
+def _kind(name: str, dtype: str) -> type:
     text = _DOC.format(name=name, dtype=dtype)
     return _TensorTypeMeta(name, (), {"dtype": DTYPES[dtype], "__doc__": text, "__module__": __name__})
 

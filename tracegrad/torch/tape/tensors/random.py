@@ -7,7 +7,7 @@ that are values of the trace are not checked.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import like, plain, shape_of, tensor_method, wrap
 from tracegrad.typing import Array, DType, NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import ArrayLike, DeviceLike, DTypeLike, Shape, Sizes
+
 
 __all__ = [
     "Generator",
@@ -88,7 +93,7 @@ def get_rng_state() -> Any:
     return wrap(default_generator.get_state())
 
 
-def set_rng_state(new_state: Any) -> None:
+def set_rng_state(new_state: Tensor) -> None:
     """Restore a state of the default generator.
 
     >>> state = get_rng_state()
@@ -101,7 +106,7 @@ def set_rng_state(new_state: Any) -> None:
 
 
 # -- draws of arrays -------------------------------------------------------------------------------------------------
-def _floating(name: str, dtype: Any) -> DType:
+def _floating(name: str, dtype: DTypeLike) -> DType:
     kind = supported(get_default_dtype() if dtype is None else dtype, "dtype=")
     if kind.kind not in "fc":
         raise UnsupportedError(located(f"{name} is not implemented for dtype {kind}"))
@@ -155,10 +160,10 @@ def _probabilities(name: str, p: Array | float) -> Array:
 # -- new Tensors -----------------------------------------------------------------------------------------------------
 def rand(
     *sizes: Any,
-    size: Any = None,
+    size: Shape | None = None,
     generator: Generator | None = None,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Any:
     """Draw numbers uniformly from [0, 1).
@@ -173,10 +178,10 @@ def rand(
 
 def randn(
     *sizes: Any,
-    size: Any = None,
+    size: Shape | None = None,
     generator: Generator | None = None,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Any:
     """Draw standard normal numbers.
@@ -192,11 +197,11 @@ def randn(
 def randint(
     low: Any = 0,
     high: Any = None,
-    size: Any = None,
+    size: Sizes | None = None,
     *,
     generator: Generator | None = None,
-    dtype: Any = np.int64,
-    device: Any = None,
+    dtype: DTypeLike = np.int64,
+    device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Any:
     """Draw integers from `low` to `high - 1`: `randint(high, size)` or `randint(low, high, size)`.
@@ -249,13 +254,13 @@ def randint_like(input: Any, low: Any, high: Any = None, *, dtype: Any = None, *
 
 
 def normal(
-    mean: Any,
-    std: Any = 1.0,
-    size: Any = None,
+    mean: ArrayLike,
+    std: ArrayLike = 1.0,
+    size: Sizes | None = None,
     *,
     generator: Generator | None = None,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Any:
     """Draw normal numbers with these means and standard deviations, which broadcast.
@@ -276,7 +281,7 @@ def normal(
     return wrap(_normal(bits, means, deviations, shape, kind), requires_grad)
 
 
-def _common_shape(name: str, *xs: Any) -> tuple[int, ...]:
+def _common_shape(name: str, *xs: Array) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*map(np.shape, xs))
     except ValueError:
@@ -285,7 +290,7 @@ def _common_shape(name: str, *xs: Any) -> tuple[int, ...]:
         ) from None
 
 
-def _normal(bits: Any, mean: Any, std: Any, shape: Any, dtype: DType) -> Any:
+def _normal(bits: Any, mean: object, std: Any, shape: Shape, dtype: DType) -> Any:
     mean, std = (_parameter(x) if isinstance(x, Carrier) else x for x in (mean, std))
     if not isinstance(std, Carrier) and (np.asarray(std) < 0).any():
         raise RuntimeError(located(f"normal expects std >= 0.0, but found std {np.min(std)}"))
@@ -311,8 +316,8 @@ def randperm(
     n: int,
     *,
     generator: Generator | None = None,
-    dtype: Any = np.int64,
-    device: Any = None,
+    dtype: type = np.int64,
+    device: object = None,
     requires_grad: bool = False,
 ) -> Any:
     """Return the integers from 0 to `n - 1` in random order.
@@ -326,7 +331,9 @@ def randperm(
 
 
 @tensor_method("multinomial")
-def multinomial(input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Any:
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Any:
     """Draw indices with probabilities in proportion to `input`, or to each row of it.
 
     >>> multinomial(np.array([0.0, 1.0]), 3, replacement=True)
@@ -381,7 +388,7 @@ def draw_with(name: str, method: str, xs: Any, dtype: DType, generator: Generato
     return wrap(array.astype(dtype))
 
 
-def poisson(input: Any, generator: Generator | None = None) -> Any:
+def poisson(input: Tensor, generator: Generator | None = None) -> Any:
     """Draw counts from Poisson distributions with the rates in `input`, in its dtype.
 
     >>> poisson(np.array([0.0, 0.0]))
@@ -390,7 +397,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Any:
     return draw_with("poisson", "poisson", (input,), _floating("poisson", input.dtype), generator)
 
 
-def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Any:
+def binomial(count: Any, prob: Array, generator: Generator | None = None) -> Any:
     """Draw numbers of successes in `count` trials that succeed with the probability `prob`, in the dtype of `count`.
 
     >>> binomial(np.array([3.0, 3.0]), np.array([0.0, 1.0]))
@@ -411,7 +418,7 @@ def _fill(x: Any, node: str, drawn: Any) -> Any:
 
 
 @tensor_method("uniform_")
-def uniform_(self: Any, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Any:
+def uniform_(self: Array, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Any:
     """Fill with numbers from the uniform distribution on [low, high)."""
     kind = _floating("uniform_", self.dtype)
     if low > high:
@@ -422,7 +429,7 @@ def uniform_(self: Any, low: float = 0.0, high: float = 1.0, *, generator: Gener
 
 
 @tensor_method("normal_")
-def normal_(self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Any:
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Any:
     """Fill with numbers from the normal distribution."""
     kind = _floating("normal_", self.dtype)
     return _fill(self, "NormalBackward0", _normal(stream("normal_", generator), mean, std, self.shape, kind))
@@ -437,7 +444,7 @@ def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -
 
 
 @tensor_method("exponential_")
-def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Any:
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Any:
     """Fill with numbers from the exponential distribution of rate `lambd`."""
     if lambd <= 0:
         raise RuntimeError(located(f"exponential_ expects lambda > 0.0, but found lambda={lambd}"))
@@ -448,7 +455,7 @@ def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None =
 
 
 @tensor_method("random_")
-def random_(self: Any, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Any:
+def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Any:
     """Fill with integers from `low` to `high - 1`; `random_(high)` from 0; `random_()` all that the dtype can hold,
     a floating one without gaps."""
     node = "RandomBackward0"

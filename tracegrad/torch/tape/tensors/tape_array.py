@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.inplace_views import set_shape
 from tracegrad.torch.tape.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tracegrad.typing import Array, DTypeLike
+
 
 _NUMBERS = frozenset({"float()", "complex()", "tolist()"})  # the questions whose answer is a number to compute with
 
@@ -37,7 +41,7 @@ class TapeArray(Recorded, ArrayMethods):
     def _immutable_scalars(self) -> bool:  # type: ignore[override]
         return True
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: DTypeLike = None, copy: object = None) -> Any:
         if dtype is not None and np.dtype(dtype).kind in "biu":  # which have no derivative
             return np.array(self.array, dtype)
         return super().__array__(dtype, copy)
@@ -56,7 +60,7 @@ class TapeArray(Recorded, ArrayMethods):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.__copy__()
 
-    def stored(self, dtype: Any) -> Any:
+    def stored(self, dtype: DTypeLike) -> Any:
         if self._is_differentiated():
             raise lost("an array of a trace")
         return self.array
@@ -81,7 +85,7 @@ class TapeArray(Recorded, ArrayMethods):
             raise ValueError(located(READ_ONLY))
         return super()._become(new)
 
-    def _store(self, array: Any) -> None:
+    def _store(self, array: Array) -> None:
         if is_saved(self):
             move(self)
         super()._store(array)
@@ -102,7 +106,7 @@ class TapeArray(Recorded, ArrayMethods):
         """Return the array that this is a view of, or None."""
         return self._base
 
-    def _weakened(self, result: Any) -> Any:
+    def _weakened(self, result: Array) -> Any:
         for x in result if isinstance(result, tuple) else (result,):
             if isinstance(x, TapeArray):
                 x.__class__ = WeakArray

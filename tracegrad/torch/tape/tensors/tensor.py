@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -33,6 +33,11 @@ from tracegrad.torch.tape.tensors.indexing import get_item, set_item
 from tracegrad.torch.tape.tensors.inplace_views import BecomesView
 from tracegrad.torch.tape.tensors.printing import format_of, html_of, text_of
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.typing import Array, DTypeLike
+
 
 _new = object.__new__
 _NO_LEAF = (
@@ -102,7 +107,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return self._grad
 
     @grad.setter
-    def grad(self, value: Any) -> None:
+    def grad(self, value: Array | None) -> None:
         if value is not None:
             if not isinstance(value, Tensor):
                 raise TypeError(
@@ -226,19 +231,19 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return inplace_updates.as_frozen(self, of_array(self.array))
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(located(f"Variable data has to be a tensor, but got {type(value).__name__}"))
         self.array = value.array
 
-    def detach(self) -> Any:
+    def detach(self) -> Tensor:
         """Return the value without the tape, in the same memory, with the same version counter.
 
         >>> from tracegrad import tensor
         >>> tensor([1.0], requires_grad=True).detach().requires_grad
         False
         """
-        out = of_array(self.array)
+        out: Tensor = of_array(self.array)
         out._counter = self._counter
         return inplace_updates.as_frozen(self, out)
 
@@ -249,10 +254,11 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         self._edge, self._requires = None, False
         return self
 
-    def clone(self, *, memory_format: Any = None) -> Any:
+    def clone(self, *, memory_format: object = None) -> Self:
         """Return a copy, which derivatives flow through."""
         check_format("clone", memory_format)
-        return self._result(fresh, (self,), (self.array,), {"tag": 0}, self._copied()).named("CloneBackward0")
+        copy: Self = self._result(fresh, (self,), (self.array,), {"tag": 0}, self._copied()).named("CloneBackward0")
+        return copy
 
     _alias = clone
 
@@ -268,7 +274,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
             array = self.concrete("numpy()")
         return array
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray:
         if self._requires and STATE.enabled:
             WARNED.refused += 1
             raise RuntimeError(located(f"{_NO_NUMPY} {numpy_protocol.no_ndarray()}"))
@@ -276,7 +282,11 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
     # -- backward ----------------------------------------------------------------------------------------------------
     def backward(
-        self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+        self,
+        gradient: object = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: object = None,
     ) -> None:
         """Add the derivative of this Tensor to the `grad` of the leaves it was computed from, or of `inputs`.
 
@@ -324,7 +334,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return tuple([tuple(kind.values()) for kind in kinds])
 
     # -- updates in place --------------------------------------------------------------------------------------------
-    def copy_(self, src: Any, non_blocking: bool = False) -> Tensor:
+    def copy_(self, src: Array, non_blocking: bool = False) -> Tensor:
         """Take the values of `src`, broadcast to this shape and converted to this dtype."""
         new = self._lift(_as_operand(src))
         if new.shape != self.shape:
@@ -352,10 +362,11 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         inplace_updates.overwrite(self, new, name)
         return self
 
-    def __getitem__(self, index: Any) -> Any:
-        return get_item(self, index)
+    def __getitem__(self, index: object) -> Tensor:
+        result: Tensor = get_item(self, index)
+        return result
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         set_item(self, index, value)
 
     def __repr__(self) -> str:
@@ -379,7 +390,7 @@ def _legacy_constructor(args: tuple[Any, ...]) -> tuple[NDArray, bool]:
     return np.zeros([data.__index__(), *(n.__index__() for n in rest)], get_default_dtype()), False
 
 
-def _as_operand(x: Any) -> Any:
+def _as_operand(x: Operand) -> Any:
     return np.asarray(x) if type(x) in LITERALS or isinstance(x, list | tuple) else x
 
 
@@ -395,7 +406,7 @@ def of_array(array: Any, requires_grad: bool = False) -> Any:
     return held(_new(Tensor), array, requires_grad)
 
 
-def held(tensor: Any, array: Any, requires_grad: bool) -> Any:
+def held(tensor: Tensor, array: Array, requires_grad: bool) -> Tensor:
     """Turn a new Tensor into a leaf that holds `array`."""
     tensor.array, tensor._counter = array, None if STATE.inference else [0]
     if requires_grad:

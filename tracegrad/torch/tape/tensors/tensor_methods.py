@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,35 +27,43 @@ from tracegrad.torch.tape.recording.eager_dispatch import of_form, of_one, of_tw
 from tracegrad.torch.tape.tensors.tape_array import TapeArray
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracegrad.torch.tape.recording.recorded_array import Recorded
+    from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
+    from tracegrad.typing import NDArray
+
+
 Method = Callable[..., Any]
 
 
 # -- from arguments of a method to arguments of an op -------------------------------------------------------------
-def one(op: Op, cls: Any, general: Method, node: str) -> Method:
+def one(op: Op, cls: type, general: Method, node: str) -> Method:
     """`x.method()`"""
     return of_one(op, cls, general, node)
 
 
-def two(op: Op, cls: Any, general: Method, node: str) -> Method:
+def two(op: Op, cls: type, general: Method, node: str) -> Method:
     """`x.method(y)`: the op of x and y"""
     return of_two(op, cls, general, node)
 
 
-def swapped(op: Op, cls: Any, general: Method, node: str) -> Method:
+def swapped(op: Op, cls: type, general: Method, node: str) -> Method:
     """`x.method(y)`: the op of y and x"""
     recorder = of_two(op, cls, lambda y, x: general(x, y), node)
 
-    def apply(x: Any, y: Any) -> Any:
+    def apply(x: Tensor, y: float) -> Any:
         return recorder(y, x)
 
     return apply
 
 
-def squared(op: Op, cls: Any, general: Method, node: str) -> Method:
+def squared(op: Op, cls: type, general: Method, node: str) -> Method:
     """`x.method(2)`"""
     recorder = of_one(op, cls, lambda x: general(x, 2), node)
 
-    def apply(x: Any, y: Any) -> Any:
+    def apply(x: Recorded, y: Tensor | float) -> Any:
         return recorder(x) if type(y) is int and y == 2 else general(x, y)
 
     return apply
@@ -89,11 +97,11 @@ _TOTALS: dict[Op, Callable[..., Any]] = {
 _ALL = [{"axes": tuple(range(n))} for n in range(65)]
 
 
-def copied(op: Op, cls: Any, general: Method, node: str) -> Method:
+def copied(op: Op, cls: type, general: Method, node: str) -> Method:
     """`x.method()`: a copy"""
     recorder = of_form(op, cls, lambda operands, params: general(*operands), node, lambda x, params: x.copy())
 
-    def apply(x: Any, **kwargs: Any) -> Any:
+    def apply(x: Tensor, **kwargs: object) -> Any:
         return general(x, **kwargs) if kwargs else recorder((x,), _FIRST)
 
     return apply
@@ -102,11 +110,11 @@ def copied(op: Op, cls: Any, general: Method, node: str) -> Method:
 _FIRST = {"tag": 0}
 
 
-def sized(op: Op, cls: Any, general: Method, node: str) -> Method:
+def sized(op: Op, cls: type, general: Method, node: str) -> Method:
     """`x.method(*shape)`: sizes without -1, for a contiguous array"""
     recorder = of_form(op, cls, lambda operands, params: general(*operands, *params["shape"]), node, _reshaped)
 
-    def apply(x: Any, *shape: Any, **kwargs: Any) -> Any:
+    def apply(x: Tensor, *shape: Any, **kwargs: object) -> Any:
         if kwargs or x.__class__ is not cls:
             return general(x, *shape, **kwargs)
         for n in shape:
@@ -120,11 +128,11 @@ def sized(op: Op, cls: Any, general: Method, node: str) -> Method:
     return apply
 
 
-def _reshaped(x: Any, params: dict[str, Any]) -> Any:
+def _reshaped(x: NDArray, params: Mapping[str, object]) -> NDArray:
     return x.reshape(params["shape"])
 
 
-def product(op: Op, cls: Any, general: Method, node: str) -> Method:
+def product(op: Op, cls: type, general: Method, node: str) -> Method:
     """`x @ y` of matrices and vectors"""
     recorders = {
         ranks: of_two(known, cls, general, name)
@@ -135,7 +143,7 @@ def product(op: Op, cls: Any, general: Method, node: str) -> Method:
         )
     }
 
-    def apply(x: Any, y: Any) -> Any:
+    def apply(x: Tensor, y: Tensor) -> Any:
         if y.__class__ is not cls:
             return general(x, y)
         return recorders.get((x.array.ndim, y.array.ndim), general)(x, y)
@@ -168,7 +176,7 @@ OF_TENSOR = (
 )
 
 
-def _by_dispatch(ufunc: Any, x: Any) -> Any:
+def _by_dispatch(ufunc: object, x: TracedTensor) -> Any:
     return dispatch_ufunc(ufunc, "__call__", (x,), {})
 
 
@@ -183,7 +191,7 @@ UFUNCS: dict[Any, Op] = {
 }
 
 
-def assemble(cls: Any, rows: Any) -> None:
+def assemble(cls: type, rows: Any) -> None:
     """Add the methods of the rows to `cls`."""
     for name, op, node, how in rows:
         general = getattr(cls, name)

@@ -7,7 +7,7 @@ Tensors. A backward pass inside a trace therefore becomes nodes of the graph.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracegrad.typing import Array
 
 
 class TracedTensor(Tensor):
@@ -36,13 +41,13 @@ class TracedTensor(Tensor):
     _local_grad: Any = None
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> Size:
         return tuple.__new__(Size, self.array.shape)  # sizes may be numbers of the trace
 
     def __init__(self, array: Any, requires_grad: bool = False):
         super().__init__(_as_array(array), requires_grad)
 
-    def _like(self, array: Any) -> Any:
+    def _like(self, array: object) -> Self:
         return super()._like(_as_array(array))
 
     @property
@@ -53,7 +58,7 @@ class TracedTensor(Tensor):
         return self._local_grad
 
     @_grad.setter
-    def _grad(self, value: Any) -> None:
+    def _grad(self, value: TracedTensor) -> None:
         if self._outside is not None and not self._outside.read:
             self._outside.replaces()
         self._local_grad = self._lift(value) if isinstance(value, Recorded) else value
@@ -62,13 +67,13 @@ class TracedTensor(Tensor):
         if self._outside is not None:
             self.array.builder.tensors.hooks_of(self._outside)
 
-    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def bind(self, op: Op, operands: tuple[object, ...], params: dict[str, Any]) -> Any:
         args = tuple([self._lift(x) if isinstance(x, Recorded) else x for x in operands])
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in args])
         arrays = in_one_dtype(op, arrays)
         return self._result(op, args, arrays, params, self._traced(op, arrays, params))
 
-    def _traced(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    def _traced(self, op: Op, arrays: tuple[Array, ...], params: Mapping[str, object]) -> Any:
         try:
             ans = op(*arrays, **params)
         except ShapeError as error:
@@ -85,7 +90,7 @@ class TracedTensor(Tensor):
     def __getitem__(self, index: Any) -> Any:
         return get_item(entered(self), index)
 
-    def clone(self, *, memory_format: Any = None) -> Any:
+    def clone(self, *, memory_format: object = None) -> TracedTensor:
         """Return a copy, which derivatives flow through."""
         return super(TracedTensor, entered(self)).clone(memory_format=memory_format)
 
@@ -116,7 +121,7 @@ class TracedTensor(Tensor):
     def _known(self) -> Any:
         return self.array._known()
 
-    def _shares(self, ans: Any, array: Any) -> bool:
+    def _shares(self, ans: Array, array: Any) -> bool:
         origin = getattr(ans, "origin", None)
         return origin is not None and origin.shared and origin.base is array
 
@@ -126,7 +131,7 @@ class TracedTensor(Tensor):
     def _copied(self) -> Any:
         return self.array._alias()
 
-    def _store(self, array: Any) -> None:
+    def _store(self, array: Array) -> None:
         self.array._assign(array)
 
     def _holds(self, array: Any) -> bool:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracegrad.torch.functions.indexing.joining import stack
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import as_tensor, tensor
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = ["default_collate", "default_convert"]
 
@@ -62,7 +67,7 @@ def default_collate(batch: Any) -> Any:
 _REFUSED = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
 
 
-def _of_arrays(batch: Any) -> Any:
+def _of_arrays(batch: Any) -> Array:
     dtype = batch[0].dtype
     if dtype.kind not in "biufc":
         raise TypeError(_REFUSED.format(dtype))
@@ -92,7 +97,7 @@ def _rebuilt_mapping(sample: Any, values: dict[Any, Any]) -> Any:
         return values
 
 
-def _rebuilt_sequence(sample: Any, values: list[Any]) -> Any:
+def _rebuilt_sequence(sample: Any, values: list[Tensor]) -> Any:
     """Return a sequence of the type of `sample`, or a list if that type takes other arguments."""
     try:
         if not isinstance(sample, MutableSequence):

@@ -116,7 +116,7 @@ class DataLoader(Generic[T]):
         self._pool: Any = None
         self._ready = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if self._ready and name in _FIXED:
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
@@ -150,7 +150,7 @@ class DataLoader(Generic[T]):
 
         return context_of(self.multiprocessing_context)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         if self.pin_memory:
             text = "'pin_memory' argument is set as true but no accelerator is found"
             warnings.warn(f"{text}, then device pinned memory won't be used.", UserWarning, stacklevel=2)
@@ -185,7 +185,7 @@ class DataLoader(Generic[T]):
         return pool
 
 
-def _check_iterable(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
+def _check_iterable(shuffle: bool | None, sampler: object, batch_sampler: object) -> None:
     """Raise ValueError for an order of samples that have none."""
     options = (
         ("shuffle", shuffle, shuffle not in (None, False)),
@@ -198,7 +198,9 @@ def _check_iterable(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
             raise ValueError(f"DataLoader with IterableDataset: {text}")
 
 
-def _check_exclusive(batch_size: Any, shuffle: bool, sampler: Any, batch_sampler: Any, drop_last: bool) -> None:
+def _check_exclusive(
+    batch_size: int | None, shuffle: bool, sampler: object, batch_sampler: object, drop_last: bool
+) -> None:
     """Raise ValueError for options of which only one can be."""
     if sampler is not None and shuffle:
         raise ValueError("sampler option is mutually exclusive with shuffle")
@@ -219,7 +221,7 @@ class _Forever:
         return itertools.repeat(None)
 
 
-def _batches(loader: DataLoader[Any]) -> Iterator[Any]:
+def _batches(loader: DataLoader[Any]) -> Iterator[object]:
     """Return an iterator over the batches of a loader, in this process."""
     random_seed(loader.generator)  # the generator goes on as if there were workers
     batched = loader.batch_sampler is not None
@@ -238,7 +240,7 @@ class _WorkerBatches:
         for _ in range((loader.prefetch_factor or 0) * loader.num_workers):
             self._put()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
     def __next__(self) -> Any:
@@ -275,7 +277,7 @@ class _LengthChecked:
         self.loader, self.batches, self.count = loader, batches, 0
         self.length = len(loader) if hasattr(loader.dataset, "__len__") else None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
     def __next__(self) -> Any:

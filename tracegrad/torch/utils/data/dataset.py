@@ -7,10 +7,15 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tracegrad.torch.functions.core.generator import Generator
 from tracegrad.torch.tape.tensors.random import randperm
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+    from tracegrad.typing import Array
+
 
 __all__ = [
     "ChainDataset",
@@ -44,7 +49,7 @@ class Dataset(Generic[T]):
     (6, 1)
     """
 
-    def __getitem__(self, index: Any) -> T:
+    def __getitem__(self, index: object) -> T:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
     def __add__(self, other: Any) -> Any:
@@ -98,7 +103,7 @@ class TensorDataset(Dataset[Any]):
             raise AssertionError("Size mismatch between tensors")
         self.tensors = tensors
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> tuple[Array, ...]:
         return tuple([tensor[index] for tensor in self.tensors])
 
     def __len__(self) -> int:
@@ -135,12 +140,12 @@ class StackDataset(Dataset[Any]):
         if any(len(each) != self._length for each in parts):
             raise ValueError("Size mismatch between datasets")
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if isinstance(self.datasets, dict):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
 
-    def __getitems__(self, indices: list[Any]) -> list[Any]:
+    def __getitems__(self, indices: list[int]) -> list[object]:
         """Return the samples of a batch."""
         if isinstance(self.datasets, dict):
             names, parts = list(self.datasets), list(self.datasets.values())
@@ -151,7 +156,7 @@ class StackDataset(Dataset[Any]):
         return self._length
 
 
-def samples_at(dataset: Any, indices: list[Any]) -> list[Any]:
+def samples_at(dataset: Any, indices: list[Tensor]) -> list[Any]:
     """Return samples of a dataset, by one call if it has a method for it."""
     get = getattr(dataset, "__getitems__", None)
     if callable(get):
@@ -233,7 +238,7 @@ class ChainDataset(IterableDataset[Any]):
     def __init__(self, datasets: Iterable[Any]):
         self.datasets = datasets
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         for each in self._checked():
             yield from each
 
@@ -271,7 +276,7 @@ class Subset(Dataset[T]):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
-    def __getitems__(self, indices: list[Any]) -> list[Any]:
+    def __getitems__(self, indices: list[int]) -> list[object]:
         """Return the samples of a batch."""
         return _nested_samples(self.dataset, [self.indices[i] for i in indices])
 

@@ -254,7 +254,7 @@ class BatchSampler(Sampler[list[int]]):
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
 
-def _check_count(name: str, count: Any) -> None:
+def _check_count(name: str, count: int) -> None:
     """Raise ValueError unless a number is a positive int."""
     if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={count}")

@@ -69,7 +69,7 @@ def fetcher(dataset: Any, batched: bool, collate_fn: Callable[[Any], Any], drop_
     return lambda indices: collate_fn(_next_samples(samples, len(indices), drop_last))
 
 
-def _next_samples(samples: Iterator[Any], count: int, drop_last: bool) -> list[Any]:
+def _next_samples(samples: Iterator[Any], count: int, drop_last: bool) -> list[object]:
     batch = list(islice(samples, count))
     if not batch or (drop_last and len(batch) < count):
         raise StopIteration

@@ -19,7 +19,7 @@ from tracegrad.torch.utils.data.worker_process import POLL_SECONDS, WorkerError,
 _JOIN_SECONDS = 5.0  # that a worker has to end by itself
 
 
-def context_of(context: Any) -> Any:
+def context_of(context: object) -> Any:
     """Return the context of the standard library that starts workers, by its name; by default that of the system."""
     if isinstance(context, str):
         methods = multiprocessing.get_all_start_methods()
@@ -67,7 +67,7 @@ class WorkerPool:
         self.pending.clear()
         self.active, self.at = list(range(self.count)), 0
 
-    def put(self, index: Any) -> None:
+    def put(self, index: int) -> None:
         """Send a task to the next active worker."""
         worker = self.active[self.at % len(self.active)]
         self.at = (self.at + 1) % len(self.active)

@@ -46,7 +46,7 @@ class _KeyText(str):
         return str(self)
 
 
-def work(task: WorkerTask, tasks: Any, answers: Any, done: Any) -> None:
+def work(task: WorkerTask, tasks: object, answers: Any, done: Any) -> None:
     """Answer tasks until one is None, `done` is set, or the parent process is gone."""
     try:
         failed = _begun(task)
@@ -91,7 +91,7 @@ def _received(tasks: Any, done: Any) -> Iterator[tuple[int, Any]]:
         yield task
 
 
-def _answer(task: WorkerTask, fetch: Fetch, index: Any) -> Any:
+def _answer(task: WorkerTask, fetch: Fetch, index: int) -> Any:
     """Return a batch, EndOfSamples, or the exception that the user's code has raised."""
     try:
         return fetch(index)
@@ -101,7 +101,7 @@ def _answer(task: WorkerTask, fetch: Fetch, index: Any) -> Any:
         return _error(task, error)
 
 
-def _attempt(task: WorkerTask, function: Callable[[Any], Any], argument: Any) -> tuple[Any, WorkerError | None]:
+def _attempt(task: WorkerTask, function: Callable[[Any], Any], argument: object) -> tuple[Any, WorkerError | None]:
     try:
         return function(argument), None
     except Exception as error:
