@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         optim,
         serialization,
         special,
+        testing,
     )
     from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
     from tracegrad.torch.modes import (
@@ -169,6 +170,7 @@ __all__ = [
     "stop_gradient",
     "switch",
     "tensor",
+    "testing",
     "trace",
     "tree",
     "value_and_grad",
@@ -206,6 +208,7 @@ _find, _names = lazy_import.names(
                 "optim",
                 "serialization",
                 "special",
+                "testing",
                 *(f"utils.{name}" for name in _IN_UTILS),
             )
         },

@@ -17,7 +17,7 @@ tracegrad.autograd.forward_ad tracegrad.linalg tracegrad.special tracegrad.nn tr
 tracegrad.nn.init tracegrad.nn.utils tracegrad.optim tracegrad.optim.lr_scheduler tracegrad.optim.schedules
 tracegrad.array_api tracegrad.accelerator tracegrad.cuda tracegrad.torch.utils.data
 tracegrad.torch.utils.checkpoint tracegrad.distributions tracegrad.distributions.transforms
-tracegrad.distributions.utils tracegrad.serialization tracegrad.fft tracegrad.amp tracegrad.compiler
+tracegrad.distributions.utils tracegrad.serialization tracegrad.fft tracegrad.amp tracegrad.compiler tracegrad.testing
 tracegrad.cuda.amp tracegrad.nn.utils.parametrizations tracegrad.nn.utils.parametrize tracegrad.nn.utils.prune
 tracegrad.nn.utils.rnn tracegrad.optim.swa_utils
 """

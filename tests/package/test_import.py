@@ -225,6 +225,7 @@ def test_all_has_every_public_name() -> None:
         "scipy",
         "serialization",
         "special",
+        "testing",
         "tree",
     }
     assert {"grad", "visualize", "tensor", "no_grad", "float32", "manual_seed", "log", "Size"} < set(names)

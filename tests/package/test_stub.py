@@ -74,6 +74,7 @@ SECOND = {
     "optim.swa_utils": False,
     "serialization": False,
     "special": True,
+    "testing": False,
     "utils.checkpoint": False,
     "utils.data": False,
 }

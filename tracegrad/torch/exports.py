@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Size
-from tracegrad.torch import array_api, modes
+from tracegrad.torch import array_api, modes, process_settings
 from tracegrad.torch.amp import autocast_mode
 from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from tracegrad.torch.functions.core import device, formats
@@ -82,7 +82,7 @@ NAMES: dict[str, Any] = {
     **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
     **{
         name: getattr(module, name)
-        for module in (dtypes, device, devices, factories, legacy_types, random, ranges, conversion)
+        for module in (dtypes, device, devices, factories, legacy_types, random, ranges, conversion, process_settings)
         for name in module.__all__
     },
     **{name: getattr(formats, name) for name in formats.__all__ if name not in ("check_format", "with_memory")},
