@@ -79,6 +79,22 @@ def test_results_are_pytorchs(call: Callable[[], Any], expected: Any) -> None:
         (lambda: tg.narrow(tg.tensor(1.0), 0, 0, 1), RuntimeError, "cannot be applied to a 0-dim tensor"),
         (lambda: tg.roll(tg.ones(2), ()), RuntimeError, "`shifts` required"),
         (lambda: F.group_norm(tg.ones(4), 2), RuntimeError, "Expected at least 2 dimensions for input tensor"),
+        (lambda: F.conv1d(tg.ones(1, 1, 4), tg.ones(1, 1, 2), stride=0), RuntimeError, "non-positive stride"),
+        (lambda: F.conv2d(tg.ones(1, 1, 4, 4), tg.ones(1, 1, 2, 2), dilation=0), RuntimeError, "dilation should be"),
+        (lambda: F.conv1d(tg.ones(1, 1, 4), tg.ones(1, 1, 2), padding=-1), RuntimeError, "negative padding is not"),
+        (lambda: F.max_pool1d(tg.ones(1, 4), 2, stride=0), RuntimeError, "stride must be greater than zero, but got 0"),
+        (lambda: F.max_pool1d(tg.ones(1, 4), 2, padding=-1), RuntimeError, "padding must be non-negative, but got -1"),
+        (lambda: F.avg_pool2d(tg.ones(1, 4, 4), 0), RuntimeError, "kernel_size must be greater than zero"),
+        (lambda: F.max_pool2d(tg.ones(1, 4, 4), 2, dilation=0), RuntimeError, "dilation must be greater than zero"),
+        (lambda: F.adaptive_avg_pool2d(tg.ones(4, 4), 2), RuntimeError, r"Expected 3D or 4D tensor, but got \[4, 4\]"),
+        (lambda: F.adaptive_avg_pool2d(tg.ones(1, 4, 4), (2,)), RuntimeError, "output_size must be 2"),
+        (lambda: F.adaptive_max_pool1d(tg.ones(1, 4), -1), RuntimeError, "must be greater than or equal to 0"),
+        (
+            lambda: F.multi_margin_loss(tg.ones(2), tg.tensor(0), weight=tg.ones(3)),
+            ValueError,
+            "must be one-dimensional",
+        ),
+        (lambda: tg.linalg.cross(tg.ones(3), tg.ones(2, 3)), RuntimeError, "must have the same number of dimensions"),
     ],
 )
 def test_errors_are_pytorchs(call: Callable[[], Any], error: type[Exception], text: str) -> None:

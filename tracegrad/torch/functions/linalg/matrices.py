@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.numpy_api import linalg as numpy_linalg
-from tracegrad.numpy_api import products, selection
+from tracegrad.numpy_api import selection
 from tracegrad.numpy_api.linalg import matrices, square_matrices
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted
 from tracegrad.ops.core.op import named, one_node
@@ -29,6 +29,7 @@ from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, with_aliases
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.functions.indexing.slicing import diagonal as _diagonal
+from tracegrad.torch.functions.linalg.matmul import cross as cross_along
 from tracegrad.torch.functions.linalg.matrix_errors import LinAlgError, factors
 from tracegrad.torch.functions.linalg.norms import cond, matrix_norm, norm, vector_norm
 from tracegrad.torch.functions.linalg.tensor_equations import tensorinv, tensorsolve, vander
@@ -413,17 +414,7 @@ def cross(input: Array, other: Array, *, dim: int = -1) -> Array:
     >>> cross(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])).tolist()
     [0.0, 0.0, 1.0]
     """
-    require_one_dtype(input, other, "expected scalar type {A} but found {B}")
-    x, y = arrays(input, other)
-    sizes = [v.shape[dim_of(dim, len(v.shape))] if v.shape else 1 for v in (x, y)]
-    if sizes != [3, 3]:
-        raise size_error(f"linalg.cross: inputs dimension {dim} must have length 3. Got {sizes[0]} and {sizes[1]}")
-    return _cross(x, y, dim=dim)
-
-
-@one_node("LinalgCrossBackward0")
-def _cross(x: Array, y: Array, *, dim: int) -> Array:
-    return products.cross(x, y, axis=dim)
+    return cross_along(input, other, dim)
 
 
 def diagonal(A: Array, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:

@@ -53,6 +53,10 @@ def _convolution(
             f"Given groups={groups}, weight of size {lengths(w.shape)}, expected input{lengths(x.shape)} to have "
             f"{w.shape[1] * groups} channels, but got {x.shape[1]} channels instead"
         )
+    if min(strides) <= 0:
+        raise size_error("non-positive stride is not supported")
+    if min(dilations) <= 0:
+        raise size_error("dilation should be greater than zero")
     spans = tuple(d * (k - 1) for d, k in zip(dilations, w.shape[2:]))
     low, high = _paddings(padding, strides, spans)
     out = tuple((n + a + b - s) for n, a, b, s in zip(x.shape[2:], low, high, spans))
@@ -87,6 +91,8 @@ def _paddings(padding: Any, stride: Sizes, spans: Sizes) -> tuple[Sizes, Sizes]:
     if isinstance(padding, str):
         raise ValueError(located(f"Invalid padding string {padding!r}, should be one of 'valid', 'same'"))
     each = for_each(padding, len(spans))
+    if min(each) < 0:
+        raise size_error("negative padding is not supported")
     return each, each
 
 

@@ -53,6 +53,11 @@ def _pool(
     whole, batched = with_batch(x, count, name)
     sizes, pads, dilations = for_each(kernel, count), for_each(padding, count), for_each(dilation, count)
     strides = sizes if stride is None or (isinstance(stride, tuple | list) and not stride) else for_each(stride, count)
+    for what, least in (("kernel_size", min(sizes)), ("stride", min(strides)), ("dilation", min(dilations))):
+        if least <= 0:
+            raise size_error(f"{name}() {what} must be greater than zero, but got {least}")
+    if min(pads) < 0:
+        raise size_error(f"{name}() padding must be non-negative, but got {min(pads)}")
     if any(2 * p > k for p, k in zip(pads, sizes)):
         raise size_error(
             f"pad should be at most half of effective kernel size, but got pad={pads[0]} and kernel_size={sizes[0]}"
@@ -282,9 +287,20 @@ def lp_pool3d(
 
 
 # -- adaptive pooling ----------------------------------------------------------------------------------------------
-def _wanted(output_size: int | Sequence[int], shape: Sizes) -> Sizes:
-    args = output_size if isinstance(output_size, tuple | list) else (output_size,) * len(shape)
-    return tuple(n if m is None else m.__index__() for n, m in zip(shape, args))
+def _pooled_sizes(name: str, x: Array, output_size: int | Sequence[int], count: int) -> tuple[Sizes, Sizes]:
+    """Return the sizes of the last `count` dimensions, and those after pooling; RuntimeError if these do not fit."""
+    if len(x.shape) not in (count + 1, count + 2):
+        raise size_error(f"{name}(): Expected {count + 1}D or {count + 2}D tensor, but got {lengths(x.shape)}")
+    shape = x.shape[len(x.shape) - count :]
+    sizes = output_size if isinstance(output_size, tuple | list) else (output_size,) * count
+    if len(sizes) != count:
+        raise size_error(f"{name}: output_size must be {count}")
+    out = tuple(n if m is None else m.__index__() for n, m in zip(shape, sizes))
+    if min(out) < 0:
+        raise size_error(
+            f"{name}: elements of output_size must be greater than or equal to 0 but received {lengths(out)}"
+        )
+    return shape, out
 
 
 def _bounds(n: int, out: int) -> list[tuple[int, int]]:
@@ -294,8 +310,7 @@ def _bounds(n: int, out: int) -> list[tuple[int, int]]:
 
 def _adaptive(input: Array, output_size: int | Sequence[int], count: int) -> Array:
     x = floating(input)
-    shape = x.shape[len(x.shape) - count :]
-    out = _wanted(output_size, shape)
+    shape, out = _pooled_sizes(f"adaptive_avg_pool{count}d", x, output_size, count)
     tables = [_means(n, m).astype(x.dtype) for n, m in zip(shape, out)]
     name = "MeanBackward1" if out == (1, 1) else f"AdaptiveAvgPool{count}DBackward0"
     return as_node(name, _averaged, x, tables)
@@ -343,8 +358,8 @@ def adaptive_avg_pool3d(input: Array, output_size: int | Sequence[int]) -> Array
 
 def _adaptive_max(count: int, input: Array, output_size: int | Sequence[int], return_indices: bool) -> Any:
     x = floating(input)
-    shape = x.shape[len(x.shape) - count :]
-    numbers = _numbers(shape, _wanted(output_size, shape))
+    shape, out = _pooled_sizes(f"adaptive_max_pool{count}d", x, output_size, count)
+    numbers = _numbers(shape, out)
 
     def largest(x: Holder) -> Any:
         batch_shape = x.shape[: len(x.shape) - count]
