@@ -113,10 +113,9 @@ def _difference(actual: object, expected: object, rules: _CloseRules, path: tupl
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         if actual.keys() != expected.keys():
             missing, more = ([k for k in x if k not in y] for x, y in ((expected, actual), (actual, expected)))
-            text = "The keys of the mappings do not match:"
-            text += f"\nMissing keys in the actual mapping: {missing}" if missing else ""
-            text += f"\nAdditional keys in the actual mapping: {more}" if more else ""
-            return _at(text, path)
+            keys = f"\nMissing keys in the actual mapping: {missing}" if missing else ""
+            keys += f"\nAdditional keys in the actual mapping: {more}" if more else ""
+            return _at(f"The keys of the mappings do not match:{keys}", path)
         pairs = [(key, actual[key], expected[key]) for key in actual]
     elif _is_sequence(actual) and _is_sequence(expected):
         if len(actual) != len(expected):
