@@ -232,3 +232,25 @@ def test_derivatives_go_through_what_is_not_promoted() -> None:
     assert x.grad.dtype == tg.float32
     want = [0.6931472 + 4.0 + 0.75, 0.6931472 + 1.0 + 0.25]
     assert x.grad.tolist() == pytest.approx(want, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "dtype"), [(1.0, -1.0, "float32"), (1, 0.5, "float32"), (1, 0, "int64"), (1j, 1.0, "complex64")]
+)
+def test_where_of_two_numbers_has_pytorchs_dtype(x: Any, y: Any, dtype: str) -> None:
+    before = tg.get_default_dtype()
+    tg.set_default_dtype(tg.float32)
+    try:
+        mask = tg.tensor([True, False])
+        assert tg.where(mask, x, y).dtype == dtype
+        assert tg.trace(lambda mask: tg.where(mask, x, y))(mask).dtype == dtype
+        assert tg.trace(lambda v: tg.where(v > 0, v[0].item(), 2))(tg.ones(2)).dtype == "float32"
+    finally:
+        tg.set_default_dtype(before)
+
+
+def test_sums_of_weights_in_bins_keep_float32() -> None:
+    index = tg.tensor([0, 2, 2])
+    assert tg.bincount(index, weights=tg.ones(3, dtype=tg.float32)).dtype == tg.float32
+    assert tg.bincount(index, weights=tg.ones(3, dtype=tg.int64)).dtype == tg.float64
+    assert tg.bincount(index).dtype == tg.int64

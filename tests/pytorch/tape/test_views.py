@@ -445,3 +445,20 @@ def test_what_is_written_to_a_row_of_all_elements_is_written_where_it_is_a_view(
     x = np.arange(1.0, 1.0 + np.prod(shape))
     for result, expected in zip(tg.trace(f)(x), f(x), strict=True):
         np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x.T, lambda x: x[:, ::2], lambda x: x[1:], lambda x: x.t()[1:].t(), lambda x: x.expand(2, 3, 4)],
+)
+def test_a_trace_copies_what_is_not_contiguous_and_nothing_else(view: Any) -> None:
+    def f(x: Any) -> Any:
+        x = x * 1.0
+        y = view(x)
+        z = y.contiguous()
+        z += 1.0
+        return x, z, y.is_contiguous(), z.is_contiguous(), z.stride()
+
+    x = tg.arange(12.0).reshape(3, 4)
+    for result, expected in zip(tg.trace(f)(x), f(x), strict=True):
+        np.testing.assert_array_equal(result, expected)

@@ -332,10 +332,10 @@ class TensorMethods(RegisteredMethods):
         return strides if dim is None else strides[dim_of(dim, len(strides))]
 
     def is_contiguous(self, memory_format: object = None) -> bool:
-        """Whether the elements are in row-major order in memory; True inside a trace, which has no memory."""
+        """Whether the elements are in row-major order in memory; a trace knows the memory order of its arrays."""
         check_format("is_contiguous", memory_format)
-        array = getattr(self, "array", None)
-        return bool(array.flags.c_contiguous) if isinstance(array, np.ndarray) else True
+        flags = getattr(getattr(self, "array", None), "flags", None)
+        return True if flags is None else bool(flags.c_contiguous)
 
     def contiguous(self, memory_format: object = None) -> Array:
         """The Tensor itself if it is contiguous, else a copy."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracegrad.avals import is_literal
+from tracegrad.avals import LITERALS, is_literal, weak_dtype
 from tracegrad.errors import located
 from tracegrad.numpy_api import boolean_mask as numpy_chosen
 from tracegrad.numpy_api.duplicate_indices import replaced_nothing
@@ -30,10 +30,10 @@ from tracegrad.torch.functions.core.dims import (
     type_name,
 )
 from tracegrad.torch.functions.core.operands import of_one_kind
-from tracegrad.torch.functions.core.promotion import require_one_dtype
+from tracegrad.torch.functions.core.promotion import common_dtype, default_dtype, require_one_dtype
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.shapes import expanded
-from tracegrad.typing import Array, ArrayLike, DTypeLike
+from tracegrad.typing import Array, ArrayLike, DType, DTypeLike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,13 +192,26 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
         return nonzero(condition, as_tuple=True)
     args = [condition, input, other]
     if not of_one_kind(args):
+        dtype = _dtype_of_numbers(condition, input, other)
         args = operands(*args)
         args[0] = array(args[0], peer_of(*args))
+        if dtype is not None:
+            args[1:] = [to_dtype(array(x, peer_of(*args)), dtype) for x in args[1:]]
     if args[0].dtype.kind != "b":
         raise RuntimeError(
             located(f"where expected condition to be a boolean tensor, but got a tensor with dtype {args[0].dtype}")
         )
     return elementwise.where(*args)
+
+
+def _dtype_of_numbers(condition: object, *xs: object) -> DType | None:
+    """Return PyTorch's dtype for two Python numbers and a Tensor of conditions, if it is not NumPy's."""
+    if default_dtype() == np.float64:
+        return None
+    numbers = all(type(x) in LITERALS or getattr(x, "weak", False) for x in xs)
+    if getattr(condition, "common_dtype", None) is None or not numbers:
+        return None
+    return common_dtype([(weak_dtype(x), 0) for x in xs])
 
 
 @method("where")

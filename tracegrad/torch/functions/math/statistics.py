@@ -275,13 +275,14 @@ def histogramdd(
 
 
 @function("bincount")
-def bincount(input: Array, weights: ArrayLike | None = None, minlength: int = 0) -> Array:
+def bincount(input: Array, weights: Array | None = None, minlength: int = 0) -> Array:
     """Count each integer from 0 in a vector, or sum the weights of its occurrences.
 
     >>> bincount(np.array([1, 3, 1])).tolist()
     [0, 2, 0, 1]
     """
-    return np.bincount(one(input), _plain(weights), minlength)
+    counts = np.bincount(one(input), _plain(weights), minlength)
+    return counts if weights is None or weights.dtype.name != "float32" else _in_input_dtype(weights, counts)
 
 
 # -- several variables ---------------------------------------------------------------------------------------------

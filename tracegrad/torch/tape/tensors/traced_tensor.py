@@ -96,6 +96,12 @@ class TracedTensor(Tensor):
 
     _alias = clone
 
+    def contiguous(self, memory_format: object = None) -> Any:
+        """Return the Tensor itself if it is contiguous, else a row-major copy."""
+        result = super().contiguous(memory_format)
+        assert isinstance(result, Recorded)
+        return result._in_order("C")
+
     def _lift(self, x: Any) -> Any:
         if isinstance(x, Tensor):
             return entered(x if isinstance(x, TracedTensor) else self.array._stand_in(x))
