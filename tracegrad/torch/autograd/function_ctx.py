@@ -46,14 +46,14 @@ class FunctionCtx:
     _for_forward: tuple[Any, ...] | None = None
     _node: Callable[[], Any] = staticmethod(lambda: None)
 
-    def save_for_backward(self, *tensors: Array) -> None:
+    def save_for_backward(self, *tensors: Array | None) -> None:
         """Keep arrays (or None) for `backward`, to be read from `saved_tensors`; a later call replaces an earlier one.
 
         An update in place in between is an error there. TypeError for anything that is not an array.
         """
         self.to_save = tensors
 
-    def save_for_forward(self, *tensors: Tensor) -> None:
+    def save_for_forward(self, *tensors: Array | None) -> None:
         """Keep arrays (or None) for `jvp`, to be read from `saved_tensors` there."""
         self.saved_for_forward = tensors
 

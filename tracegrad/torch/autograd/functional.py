@@ -49,7 +49,7 @@ _recording: Callable[[F], F] = enable_grad()
 def vjp(
     func: Function,
     inputs: Array | tuple[Array, ...],
-    v: Tensor | None = None,
+    v: Array | tuple[Array, ...] | None = None,
     create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:
@@ -103,7 +103,7 @@ def vjp(
 def jvp(
     func: Function,
     inputs: Array | tuple[Array, ...],
-    v: Array | None = None,
+    v: Array | tuple[Array, ...] | None = None,
     create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:
@@ -160,7 +160,7 @@ def jvp(
 def vhp(
     func: Function,
     inputs: Array | tuple[Array, ...],
-    v: Array | None = None,
+    v: Array | tuple[Array, ...] | None = None,
     create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:
@@ -217,7 +217,7 @@ def vhp(
 def hvp(
     func: Function,
     inputs: Array | tuple[Array, ...],
-    v: Array | None = None,
+    v: Array | tuple[Array, ...] | None = None,
     create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:

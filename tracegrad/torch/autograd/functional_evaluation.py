@@ -125,7 +125,7 @@ class FunctionEvaluation:
         _check_shapes(vs, like, is_tuple)
         return tuple([_new_input(x, self.create_graph, False) for x in vs])
 
-    def direction(self, v: Array | None) -> Tensors | None:
+    def direction(self, v: Array | tuple[Array, ...] | None) -> Tensors | None:
         """`v`, of the shapes of the inputs; None if it is not given and a single 1 is meant."""
         if v is not None:
             return self.vector(v, self.inputs, self.has_tuple_input)

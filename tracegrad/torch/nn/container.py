@@ -66,7 +66,7 @@ class _Numbered(Module):
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.isdigit()]
 
-    def append(self, module: Any) -> Module:
+    def append(self, module: Any) -> Self:
         """Add a module at the end; returns the container."""
         self.add_module(str(len(self)), module)
         return self
@@ -268,7 +268,7 @@ class ParameterList(Module):
     def __iter__(self) -> Iterator[Tensor]:
         return iter([self[k] for k in range(len(self))])
 
-    def append(self, value: Any) -> Module:
+    def append(self, value: Any) -> Self:
         """Add a parameter at the end; returns the list."""
         k = self._size
         self._size += 1

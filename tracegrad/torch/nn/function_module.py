@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracegrad.torch.nn.module import Module
 from tracegrad.typing import Array
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["FunctionModule"]
 

@@ -10,7 +10,6 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS
 
 if TYPE_CHECKING:
     from tracegrad.torch.nn.module import Module
-    from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
 __all__ = ["functional_call", "stack_module_state"]
@@ -21,7 +20,7 @@ _stack = FUNCTIONS["stack"]
 def functional_call(
     module: Module,
     parameter_and_buffer_dicts: object,
-    args: Tensor | None = None,
+    args: object = None,
     kwargs: Mapping[str, object] | None = None,
     *,
     tie_weights: bool = True,

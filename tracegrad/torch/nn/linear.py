@@ -15,6 +15,8 @@ from tracegrad.torch.tape.tensors.factories import empty
 from tracegrad.typing import Array
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from tracegrad.typing import DeviceLike, DTypeLike
 
 
@@ -193,7 +195,7 @@ class Embedding(RowTable):
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Array, freeze: bool = True, padding_idx: int | None = None) -> Module:
+    def from_pretrained(cls, embeddings: Array, freeze: bool = True, padding_idx: int | None = None) -> Self:
         """Make an Embedding of the rows of `embeddings`, which require no grad if frozen.
 
         `embeddings` is (num_embeddings, embedding_dim).

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tracegrad.ops.core.dispatch import Operand
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array, DeviceLike, DType, DTypeLike
+    from tracegrad.typing import DeviceLike, DTypeLike
 
 
 __all__ = ["Module"]
@@ -96,7 +96,7 @@ class Module(Walked, Stateful, Hooked):
                 return table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def __setattr__(self, name: str, value: Array | None) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         attributes = self.__dict__
         if isinstance(value, Parameter):
             self._require_initialized("parameters")
@@ -189,7 +189,7 @@ class Module(Walked, Stateful, Hooked):
         saved = self._transient - {name} if persistent else self._transient | {name}
         object.__setattr__(self, "_transient", saved)
 
-    def add_module(self, name: str, module: Module | int) -> None:
+    def add_module(self, name: str, module: Module | None) -> None:
         """Register `module`, a Module or None, as the submodule `name`.
 
         TypeError for other objects than Modules; KeyError for a name that is taken, empty or has a dot.
@@ -264,7 +264,7 @@ class Module(Walked, Stateful, Hooked):
 
     def to(
         self,
-        *args: Tensor | DType | str,
+        *args: Any,
         device: Any = None,
         dtype: DTypeLike = None,
         non_blocking: bool = False,
@@ -294,7 +294,7 @@ class Module(Walked, Stateful, Hooked):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={kind}")
         return self._apply(lambda x: to(x, kind) if x.dtype.kind in "fc" else x)
 
-    def type(self, dst_type: DType) -> Any:
+    def type(self, dst_type: Any) -> Any:
         """Convert all parameters and buffers to a dtype, in place; returns the module."""
         return self._apply(lambda x: type_(x, dst_type))
 
@@ -347,5 +347,5 @@ def _typename(x: object) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _cannot(name: str, value: Array, what: str, expected: str) -> str:
+def _cannot(name: str, value: object, what: str, expected: str) -> str:
     return f"cannot assign '{_typename(value)}' as {what} '{name}' ({expected} expected)"

@@ -6,7 +6,7 @@ checks the mark. Copies and pickles preserve the mark; results computed from a p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,30 +15,26 @@ from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.tensor import of_array
 
-if TYPE_CHECKING:
-    from tracegrad.typing import Array
-
-
 __all__ = ["Buffer", "Parameter", "is_buffer", "is_parameter"]
 
 
-def is_parameter(x: Array | None) -> bool:
+def is_parameter(x: object) -> bool:
     """Whether `x` is a parameter."""
     return isinstance(x, Tensor) and getattr(x, "_is_param", False)
 
 
-def is_buffer(x: Array | None) -> bool:
+def is_buffer(x: object) -> bool:
     """Whether `x` is a Tensor that was marked as a buffer."""
     return isinstance(x, Tensor) and getattr(x, "_is_buffer", False)
 
 
 class _OfParameters(type):
-    def __instancecheck__(cls, x: Array | None) -> bool:
+    def __instancecheck__(cls, x: object) -> bool:
         return is_parameter(x) if cls is Parameter else super().__instancecheck__(x)
 
 
 class _OfBuffers(type):
-    def __instancecheck__(cls, x: Array | None) -> bool:
+    def __instancecheck__(cls, x: object) -> bool:
         return is_buffer(x) if cls is Buffer else super().__instancecheck__(x)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +36,6 @@ from tracegrad.torch.functions.linalg.tensor_equations import tensorinv, tensors
 from tracegrad.torch.functions.linalg.triangular import solve_triangular
 from tracegrad.torch.functions.math.complex import conj
 from tracegrad.typing import Array, ArrayLike
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = [
     "LinAlgError", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.ops.shape import linear
@@ -13,9 +13,6 @@ from tracegrad.torch.functions.core.operands import as_node
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn.windows import Sizes, Windows, for_each, window_count
 from tracegrad.typing import Array
-
-if TYPE_CHECKING:
-    pass
 
 
 def _windows(size: Sizes, kernel: Any, dilation: object, padding: object, stride: object) -> Windows:
