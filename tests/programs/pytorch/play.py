@@ -28,10 +28,24 @@ PROGRAMS = sorted(path for path in HERE.glob("*.py") if path.stem not in ("play"
 DTYPES = ("float32", "float64")
 ELEMENTS = 8  # a Tensor with more elements is represented by a summary
 MODULES = (
-    "", ".autograd", ".distributions", ".func", ".nn", ".nn.functional", ".nn.modules",
-    ".nn.modules.module", ".nn.parameter", ".nn.utils", ".nn.utils.rnn", ".optim",
-    ".optim.lr_scheduler", ".optim.swa_utils", ".utils", ".utils.checkpoint", ".utils.data",
-)  # fmt: skip
+    "",
+    ".autograd",
+    ".distributions",
+    ".func",
+    ".nn",
+    ".nn.functional",
+    ".nn.modules",
+    ".nn.modules.module",
+    ".nn.parameter",
+    ".nn.utils",
+    ".nn.utils.rnn",
+    ".optim",
+    ".optim.lr_scheduler",
+    ".optim.swa_utils",
+    ".utils",
+    ".utils.checkpoint",
+    ".utils.data",
+)
 
 
 class Entry(NamedTuple):
