@@ -243,7 +243,8 @@ def zmap(scores: ArrayLike, compare: ArrayLike, axis: Axes = 0, ddof: int = 0, n
     """`scipy.stats.zmap`."""
     _only("zmap", nan_policy)
     x, to = (to_float(v) for v in arrays(scores, compare))
-    return (x - np.mean(to, axis=axis, keepdims=True)) / np.std(to, axis=axis, ddof=ddof, keepdims=True)
+    along: Any = axis  # NumPy's stubs take no sequences, NumPy does
+    return (x - np.mean(to, axis=along, keepdims=True)) / np.std(to, axis=along, ddof=ddof, keepdims=True)
 
 
 @shadow("scipy.stats.zscore")
