@@ -243,7 +243,7 @@ def zmap(scores: ArrayLike, compare: ArrayLike, axis: Axes = 0, ddof: int = 0, n
     """`scipy.stats.zmap`."""
     _only("zmap", nan_policy)
     x, to = (to_float(v) for v in arrays(scores, compare))
-    along: Any = axis  # NumPy's stubs take no sequences, NumPy does
+    along: Any = axis  # NumPy's stubs name tuples, not sequences
     return (x - np.mean(to, axis=along, keepdims=True)) / np.std(to, axis=along, ddof=ddof, keepdims=True)
 
 
