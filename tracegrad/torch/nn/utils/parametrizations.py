@@ -13,7 +13,7 @@ from tracegrad.torch.nn import functional as F
 from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.utils.parametrize import register_parametrization
-from tracegrad.torch.nn.utils.weights import as_matrix, iterate, norms, spectral_dim, unit_vector
+from tracegrad.torch.nn.utils.weights import as_matrix, divided_by_norm, iterate, norms, spectral_dim, unit_vector
 from tracegrad.torch.tape.tensors.factories import eye, zeros_like
 from tracegrad.torch.tape.tensors.random import randn
 
@@ -54,7 +54,7 @@ class _SpectralNormParametrization(Module):
         matrix = as_matrix(weight, self.dim)
         if self.training:
             iterate(matrix.mT, self._v, self._u, self.n_power_iterations, self.eps)
-        return weight / FUNCTIONS["dot"](self._u.clone(), FUNCTIONS["mv"](matrix, self._v.clone()))
+        return divided_by_norm(weight, matrix, self._u.clone(), self._v.clone())
 
     def right_inverse(self, value: Any) -> Any:
         return value

@@ -48,6 +48,11 @@ def iterate(matrix: Any, u: Any, v: Any, count: int, eps: float) -> None:
             u.copy_(F.normalize(FUNCTIONS["mv"](matrix, v), dim=0, eps=eps))
 
 
+def divided_by_norm(weight: Any, matrix: Any, u: Any, v: Any) -> Any:
+    """Return the weight divided by the singular value of the singular vectors `u` and `v` of its matrix."""
+    return weight / FUNCTIONS["dot"](u, FUNCTIONS["mv"](matrix, v))
+
+
 def spectral_dim(module: Any, name: str, n_power_iterations: int, dim: int | None) -> int:
     """Return the dimension of a module's outputs in a weight; ValueError without power iterations."""
     if n_power_iterations <= 0:
@@ -100,7 +105,7 @@ class SpectralNorm(_WeightHook):
         if training:
             iterate(matrix, u, v, self.n_power_iterations, self.eps)
             u, v = u.clone(), v.clone()
-        return weight / FUNCTIONS["dot"](u, FUNCTIONS["mv"](matrix, v))
+        return divided_by_norm(weight, matrix, u, v)
 
 
 def _hooks_of(module: Module) -> dict[tuple[type, str], tuple[Any, Any]]:
