@@ -22,6 +22,7 @@ __all__ = [
     "GENERATED_PREFIX",
     "OVERLAPPING",
     "PACKAGE",
+    "RANDOMNESS",
     "READ_ONLY",
     "WARNED",
     "CacheWarning",
@@ -190,6 +191,10 @@ _LIBRARIES = frozenset(["scipy", "numba", "llvmlite"])
 GENERATED_PREFIX = "<tracegrad"
 # NumPy's error text for an update of a read-only array; also the value of `frozen` of a read-only traced array.
 READ_ONLY = "assignment destination is read-only"
+RANDOMNESS = (
+    "vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
+    "randomness flags on vmap or perform the randomness operation out of vmap"
+)
 OVERLAPPING = "a view by as_strided whose elements overlap"  # another value of `frozen`
 
 

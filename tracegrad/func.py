@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tracegrad import api
+from tracegrad import api, jacobians, tree
+from tracegrad.control.loops import map as over_chunks
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.runtime.dispatch.closure_families import remembered
+from tracegrad.trace.sources.describe import describe
+from tracegrad.transform_support import check, derived, require_callable, standing_for, statics
+from tracegrad.transforms import tensor_rules, vjp_function
+from tracegrad.transforms.vmap import batched_call
 
 if TYPE_CHECKING:
     from tracegrad.torch.nn.functional_call import functional_call, stack_module_state
+    from tracegrad.traced_function import Traced
 
 __all__ = [
     "functional_call",
+    "functionalize",
     "grad",
     "grad_and_value",
     "hessian",
@@ -32,9 +40,41 @@ Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
 
 
-def _once(argnums: Argnums) -> None:
-    if isinstance(argnums, tuple) and len(set(argnums)) < len(argnums):
-        raise RuntimeError(located(f"argnums elements must be unique, got {argnums}"))
+def _derived(func: Function, transform: Function, body: Function, argnums: Argnums, **options: object) -> Function:
+    """Trace `body`, which computes a derivative of `func`: the result of `transform(func, argnums, **options)`."""
+
+    def call(*args: object, **kwargs: object) -> Any:
+        if tensor_rules.has_tensor((args, kwargs)):
+            operands, _ = vjp_function.positional(func, args, kwargs)
+            tensor_rules.require_differentiable(operands, argnums)
+        return body(*args, **kwargs)
+
+    result: Traced[..., Any] = derived(func, call, transform, (), (None, None))
+    result.recipe = transform, (argnums,), options
+    return result
+
+
+def _gradient(func: Function, argnums: Argnums, has_aux: bool, transform: Function, select: Function) -> Function:
+    """Return the function to what `select(value, gradient)` selects."""
+    tensor_rules.require_argnums(argnums)
+    check(func, argnums, transform.__name__, (None, None))
+
+    def make() -> Any:
+        checked = tensor_rules.checked(func, tensor_rules.scalar_result(has_aux))
+        both = vjp_function.value_and_grad(checked, argnums, has_aux)
+
+        def body(*args: object, **kwargs: object) -> Any:
+            return select(*both(*args, **kwargs))
+
+        return _derived(func, transform, body, argnums, has_aux=has_aux)
+
+    return _remembered(func, (transform.__name__, argnums, has_aux), make)
+
+
+def _remembered(func: Function, key: tuple[object, ...], make: Callable[[], Any]) -> Function:
+    """Return the result of an earlier `make` for this function and key."""
+    result: Function = remembered(func, ("func", *key), make)
+    return result
 
 
 def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
@@ -57,15 +97,23 @@ def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functio
     Raises
     ------
     RuntimeError
-        If `argnums` names an argument twice.
+        If `argnums` names an argument twice. With Tensors also if it names none, an argument is not floating, or the
+        value is not a scalar Tensor.
 
     Examples
     --------
     >>> print(grad(lambda x: x**3)(2.0))
     12.0
     """
-    _once(argnums)
-    return api.grad(func, argnums, has_aux)
+    return _gradient(func, argnums, has_aux, grad, _gradient_and_aux if has_aux else _gradient_alone)
+
+
+def _gradient_alone(value: object, gradient: object) -> object:
+    return gradient
+
+
+def _gradient_and_aux(value: tuple[object, object], gradient: object) -> tuple[object, object]:
+    return gradient, value[1]
 
 
 def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
@@ -88,7 +136,7 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
     Raises
     ------
     RuntimeError
-        If `argnums` names an argument twice.
+        As for `grad`.
 
     Examples
     --------
@@ -96,14 +144,11 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
     >>> print(gradient, value)
     12.0 8.0
     """
-    _once(argnums)
-    both = api.value_and_grad(func, argnums, has_aux)
+    return _gradient(func, argnums, has_aux, grad_and_value, _gradient_and_value)
 
-    def call(*args: Any, **kwargs: object) -> tuple[Any, Any]:
-        value, gradient = both(*args, **kwargs)
-        return gradient, value
 
-    return call
+def _gradient_and_value(value: object, gradient: object) -> tuple[object, object]:
+    return gradient, value
 
 
 def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
@@ -123,13 +168,32 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
     output, vjp_fn, aux : pytree, callable, Any
         `vjp_fn(ct)` is the tuple of the primals' cotangents, a tuple for one primal too. `aux` is there with `has_aux`.
 
+    Raises
+    ------
+    RuntimeError
+        If a primal or an output is a Tensor that is not floating, an output is no Tensor, or the structure or a shape
+        of the cotangent differs from the output.
+    ValueError
+        If primals are Tensors and others.
+
     Examples
     --------
     >>> output, vjp_fn = vjp(lambda x: x * x, 3.0)
     >>> print(output, *vjp_fn(1.0))
     9.0 6.0
     """
-    return api.vjp(func, *primals, has_aux=has_aux)
+    if not tensor_rules.has_tensor(primals):
+        return api.vjp(func, *primals, has_aux=has_aux)
+    require_callable(func, "vjp")
+    tensor_rules.require_primals(primals)
+    checked = tensor_rules.checked(func, tensor_rules.tensor_results("vjp(f, *primals)", has_aux, floating=True))
+    output, pull, *aux = api.vjp(checked, *primals, has_aux=has_aux)
+
+    def vjp_fn(cotangent: object) -> Any:
+        tensor_rules.require_cotangent(output, cotangent)
+        return pull(cotangent)
+
+    return output, vjp_fn, *aux
 
 
 def jvp(
@@ -149,7 +213,7 @@ def jvp(
     primals, tangents : tuple or list
         The point and the direction, with one entry for each positional argument.
     strict : bool
-        Must be False: an output that does not depend on the inputs has the tangent 0.
+        Whether outputs that do not depend on the inputs are refused. Their tangent is 0 otherwise.
     has_aux : bool
         Whether `func` returns `(output, aux)`.
 
@@ -160,8 +224,11 @@ def jvp(
 
     Raises
     ------
+    RuntimeError
+        If structures or shapes of primals and tangents differ, an output is no Tensor, or `strict` refuses one; for
+        Tensors.
     UnsupportedError
-        If `strict` is true.
+        If `strict` is true and there is no Tensor.
 
     Examples
     --------
@@ -169,8 +236,14 @@ def jvp(
     >>> print(output, tangent)
     9.0 6.0
     """
+    if tensor_rules.has_tensor((primals, tangents)):
+        require_callable(func, "jvp")
+        tensor_rules.require_tangents(primals, tangents)
+        what = "jvp(f, primals, tangents)"
+        checked = tensor_rules.checked(func, tensor_rules.tensor_results(what, has_aux, strict=strict))
+        return api.jvp(checked, primals, tangents, has_aux=has_aux)
     if strict:
-        raise UnsupportedError(located("jvp: strict=True is not supported; a tangent that is independent is 0"))
+        raise UnsupportedError(located("jvp: strict=True is for Tensors; a tangent that is independent is 0"))
     return api.jvp(func, primals, tangents, has_aux=has_aux)
 
 
@@ -195,8 +268,15 @@ def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
     >>> print(output, jvp_fn(1.0), jvp_fn(2.0))
     9.0 6.0 12.0
     """
-    results: tuple[Any, Function] = api.linearize(func, *primals)
-    return results
+    output, push = api.linearize(func, *primals)
+    if not tensor_rules.has_tensor(primals):
+        return output, push
+
+    def jvp_fn(*tangents: object) -> Any:
+        tensor_rules.require_linear_tangents(primals, tangents)
+        return push(*tangents)
+
+    return output, jvp_fn
 
 
 def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None) -> Function:
@@ -225,8 +305,32 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False, chunk
     [[2. 0.]
      [0. 4.]]
     """
-    function: Function = api.jacrev(func, argnums, has_aux=has_aux, chunk_size=chunk_size)
-    return function
+    return _jacobian(func, argnums, has_aux, chunk_size, jacrev, jacobians.reverse_jacobian, "vjp(f, *primals)")
+
+
+def _jacobian(
+    func: Function,
+    argnums: Argnums,
+    has_aux: bool,
+    chunk_size: int | None,
+    transform: Function,
+    make_body: Callable[..., Function],
+    what: str,
+) -> Function:
+    tensor_rules.require_argnums(argnums)
+    check(func, argnums, transform.__name__, (None, None))
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError(located(f"{transform.__name__}: `chunk_size` must be greater than 0, got {chunk_size}"))
+    description = describe(func, f"{transform.__name__} of ")
+
+    def make() -> Any:
+        checked = tensor_rules.checked(func, tensor_rules.tensor_results(what, has_aux, floating=transform is jacrev))
+        body = make_body(checked, argnums, has_aux, False, chunk_size, description)
+        options: dict[str, object] = {} if transform is hessian else {"has_aux": has_aux}
+        options |= {"chunk_size": chunk_size} if transform is jacrev else {}
+        return _derived(func, transform, body, argnums, **options)
+
+    return _remembered(func, (transform.__name__, argnums, has_aux, chunk_size), make)
 
 
 def jacfwd(func: Function, argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error") -> Function:
@@ -240,8 +344,8 @@ def jacfwd(func: Function, argnums: Argnums = 0, has_aux: bool = False, *, rando
         Positional arguments to differentiate with respect to.
     has_aux : bool
         Whether `func` returns `(output, aux)`.
-    randomness : str
-        As in `vmap`.
+    randomness : {"error", "same"}
+        The function runs once for all columns, so its random numbers are the same for all.
 
     Returns
     -------
@@ -255,9 +359,11 @@ def jacfwd(func: Function, argnums: Argnums = 0, has_aux: bool = False, *, rando
     [[2. 0.]
      [0. 4.]]
     """
-    _require_no_randomness("jacfwd", randomness)
-    function: Function = api.jacfwd(func, argnums, has_aux=has_aux)
-    return function
+    _require_randomness(randomness)
+    if randomness == "different":
+        raise UnsupportedError(located("jacfwd: the function runs once, so all columns have the same random numbers"))
+    what = "jvp(f, primals, tangents)"
+    return _jacobian(func, argnums, has_aux, None, jacfwd, jacobians.forward_jacobian, what)
 
 
 def hessian(func: Function, argnums: Argnums = 0) -> Function:
@@ -282,8 +388,7 @@ def hessian(func: Function, argnums: Argnums = 0) -> Function:
     [[0. 1.]
      [1. 0.]]
     """
-    function: Function = api.hessian(func, argnums)
-    return function
+    return _jacobian(func, argnums, False, None, hessian, jacobians.hessian_of, "vjp(f, *primals)")
 
 
 def vmap(
@@ -301,9 +406,10 @@ def vmap(
     func : callable
         Function of one example.
     in_dims, out_dims : int, None or pytree of them
-        Mapped dimensions of the arguments, and the batch dimension of the outputs.
-    randomness : str
-        Must be "error": random numbers inside are refused.
+        Mapped dimensions of the positional arguments, and the batch dimension of the outputs. Keyword arguments are
+        shared by all examples.
+    randomness : {"error", "same", "different"}
+        Whether random functions inside are refused, draw the same numbers for all examples, or others for each.
     chunk_size : int, optional
         Elements computed at a time, for intermediate values that would take too much memory; default: all at once.
 
@@ -314,10 +420,11 @@ def vmap(
 
     Raises
     ------
-    UnsupportedError
-        If `randomness` is "different" or "same".
+    RuntimeError
+        If `randomness` is an unknown word, or a random function is called in the mode "error".
     ValueError
-        If `randomness` is an unknown word, or `chunk_size` is not positive.
+        If `in_dims`, `out_dims` or `chunk_size` is invalid, or the function of one example returns no Tensor for
+        Tensors.
     TypeError
         If `chunk_size` is neither an int nor None.
 
@@ -327,20 +434,64 @@ def vmap(
     >>> print(vmap(lambda x, y: x * y, in_dims=(0, None))(np.arange(3.0), 2.0))
     [0. 2. 4.]
     """
-    _require_no_randomness("vmap", randomness)
+    _require_randomness(randomness)
     if chunk_size is not None and type(chunk_size) is not int:
         raise TypeError(located(f"vmap: chunk_size should be None or an int, got a {type(chunk_size).__name__}"))
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(located(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})"))
-    function: Function = api.vmap_in_chunks(func, in_dims, out_dims, None, chunk_size)
-    return function
+    require_callable(func, "vmap")
+    name = getattr(func, "__name__", repr(func))
+    tensor_rules.require_dims(name, in_dims, out_dims)
+    chunks = None if chunk_size is None else (chunk_size, over_chunks)
+
+    def make() -> Any:
+        checked = tensor_rules.checked(func, tensor_rules.batch_results(name, out_dims))
+        body = batched_call(checked, in_dims, out_dims, None, statics(func)[1], chunks, None, randomness)
+        result = standing_for(func, body, "vmap")
+        result.recipe = vmap, (in_dims, out_dims, randomness), {"chunk_size": chunk_size}
+        return result
+
+    keys = [(structure, tuple(leaves)) for leaves, structure in map(tree.flatten, (in_dims, out_dims))]
+    return _remembered(func, ("vmap", *keys, randomness, chunk_size), make)
 
 
-def _require_no_randomness(name: str, randomness: str) -> None:
+def _require_randomness(randomness: str) -> None:
     if randomness not in ("error", "different", "same"):
-        raise ValueError(located(f"{name}: randomness must be 'error', 'different' or 'same', got {randomness!r}"))
-    if randomness != "error":
-        raise UnsupportedError(located(f"{name}: random numbers inside are refused, so randomness must be 'error'"))
+        text = f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}"
+        raise RuntimeError(located(text))
+
+
+def functionalize(func: Function, *, remove: str = "mutations") -> Function:
+    """Return a function without in-place updates; traces take updates as they are, so this is the function itself.
+
+    Parameters
+    ----------
+    func : callable
+        Function of Tensors.
+    remove : {"mutations", "mutations_and_views"}
+        What PyTorch would remove.
+
+    Returns
+    -------
+    callable
+        The function `func`.
+
+    Raises
+    ------
+    RuntimeError
+        If `remove` is another word.
+
+    Examples
+    --------
+    >>> import tracegrad as tg
+    >>> print(functionalize(lambda x: x.clone().mul_(2))(tg.ones(2)))
+    tensor([2., 2.])
+    """
+    if remove not in ("mutations", "mutations_and_views"):
+        text = f"received invalid argument for remove={remove}. Valid options are:"
+        raise RuntimeError(located(f"functionalize(f, remove='mutations'): {text} 'mutations', 'mutations_and_views'"))
+    require_callable(func, "functionalize")
+    return func
 
 
 def __getattr__(name: str) -> Any:
@@ -348,6 +499,4 @@ def __getattr__(name: str) -> Any:
         from tracegrad.torch.nn import functional_call as stateless
 
         return getattr(stateless, name)
-    if name == "functionalize":
-        raise UnsupportedError("tracegrad.func has no functionalize: traces take updates in place as they are")
     raise AttributeError(f"module 'tracegrad.func' has no attribute {name!r}")

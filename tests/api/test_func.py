@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -68,16 +69,47 @@ def test_batches_of_gradients(t: Any) -> None:
 
 
 def test_what_is_not_there_says_so() -> None:
-    with pytest.raises(tg.UnsupportedError, match="no functionalize"):
-        _ = func.functionalize
-    with pytest.raises(tg.UnsupportedError, match="random numbers"):
-        func.vmap(np.sin, randomness="different")
-    with pytest.raises(ValueError, match="randomness must be"):
+    with pytest.raises(tg.UnsupportedError, match="the function runs once"):
+        func.jacfwd(np.sin, randomness="different")
+    with pytest.raises(RuntimeError, match="Only allowed values for randomness"):
         func.vmap(np.sin, randomness="some")
     with pytest.raises(tg.UnsupportedError, match="strict"):
         func.jvp(np.sin, (x,), (x,), strict=True)
     with pytest.raises(AttributeError, match="no attribute 'gradient'"):
         _ = func.gradient
+
+
+@pytest.mark.parametrize("jit", [True, False], ids=["compiled", "plain"])
+def test_random_numbers_of_examples_are_refused_the_same_or_different(jit: bool) -> None:
+    def draw(a: Any) -> Any:
+        return a * 0.0 + tg.randn(4) + tg.rand(4)
+
+    t = tg.tensor(rows)
+    with contextlib.nullcontext() if jit else tg.disable_jit():
+        with pytest.raises(RuntimeError, match="randomness error mode"):
+            func.vmap(draw)(t)
+        tg.manual_seed(3)
+        same = func.vmap(draw, randomness="same")(t)
+        after = tg.rand(1)
+        different = func.vmap(draw, randomness="different")
+        first, second = different(t), different(t)
+    tg.manual_seed(3)
+    np.testing.assert_array_equal(same.numpy(), np.broadcast_to((tg.randn(4) + tg.rand(4)).numpy(), (3, 4)))
+    assert after == tg.rand(1)
+    assert len({float(v) for v in (*first.flatten(), *second.flatten())}) == 24
+
+
+def test_a_value_of_an_example_that_is_stored_outside_is_refused() -> None:
+    stored: list[Any] = []
+
+    def fn(a: Any) -> Any:
+        stored.append(a)
+        return a * 2
+
+    with pytest.raises(RuntimeError, match="escaped"):
+        func.vmap(fn)(tg.tensor(rows))
+    with pytest.raises(RuntimeError, match="has no value yet"):
+        func.vmap(lambda a: a if a.sum() > 0 else -a)(tg.tensor(rows))
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 3, 6, 7, 100])

@@ -25,6 +25,7 @@ from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.driver.region import Like, at_their_lines, closed, weakened
+from tracegrad.trace.random.example_draws import ExampleDraws
 from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat_function import as_tensors, inlined
@@ -81,12 +82,18 @@ class _Batch:
     """The leaves of a call, the mapped ones with the batch along axis 0, and the batch size."""
 
     def __init__(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, axis_size: object, label: Description
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        in_axes: Any,
+        keyword_axis: int | None,
+        axis_size: object,
+        label: Description,
     ):
         self.call = args, kwargs
         self.leaves = tree.leaves(self.call)
         axes = _of_arguments(in_axes, args, label)
-        axes += [0] * (len(self.leaves) - len(axes))
+        axes += [keyword_axis] * (len(self.leaves) - len(axes))
         names = _names(args, kwargs, label)
         self.positions = [k for k, a in enumerate(axes) if a is not None]
         sizes = {}
@@ -161,19 +168,25 @@ def batched_call(
     axis_size: Any,
     statics: Sequence[str] = (),
     chunks: Chunks | None = None,
+    keyword_axis: int | None = 0,
+    randomness: str = "",
 ) -> Function:
-    """The function `(*args, **kwargs) -> out` for batches; the keyword arguments `statics` are not arrays."""
+    """The function `(*args, **kwargs) -> out` for batches; the keyword arguments `statics` are not arrays.
+
+    Random numbers are refused ("error"), the `same` for all examples, or `different`; "" says how to do without.
+    """
     label = describe(fun, "vmap of ")
 
     def call(*args: Any, **kwargs: Any) -> Any:
         options = {k: kwargs.pop(k) for k in statics if k in kwargs}
-        batch = _Batch(args, kwargs, in_axes, axis_size, label)
+        batch = _Batch(args, kwargs, in_axes, keyword_axis, axis_size, label)
         function = functools.partial(inlined(fun), **options) if options else inlined(fun)
         updates = _ArgumentUpdates(batch, label)
         if current_trace() is None:
-            outputs, batched, structure = _unbatched_loop(function, batch, label)
+            outputs, batched, structure = _unbatched_loop(function, batch, label, randomness)
         else:
-            outputs, batched, structure = _vectorized(function, batch, label, chunks, updates)
+            draws = ExampleDraws(randomness, batch.size)
+            outputs, batched, structure = _vectorized(function, batch, label, chunks, updates, draws)
         result = tree.unflatten(structure, outputs)
         axes = _spread(_of_one(out_axes, result), result, f"{label}: out_axes", "the result")
         paths = tree.paths(structure, "the result")
@@ -252,7 +265,12 @@ class _ArgumentUpdates:
 
 
 def _vectorized(
-    fun: Function, batch: _Batch, label: Description, chunks: Chunks | None, updates: _ArgumentUpdates
+    fun: Function,
+    batch: _Batch,
+    label: Description,
+    chunks: Chunks | None,
+    updates: _ArgumentUpdates,
+    draws: ExampleDraws,
 ) -> tuple[list[Array], list[bool], TreeDef]:
     """The outputs in the current trace, which of them are batched, and the structure of the result."""
 
@@ -265,14 +283,17 @@ def _vectorized(
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
     examples = batch.size if chunks is None else min(chunks[0], batch.size)
-    region = closed(one, like, str(label), once=True, examples=examples)
-    flags = [True] * len(like) + [False] * len(region.captured)
+    region = closed(one, like, str(label), once=True, examples=examples, draws=draws)
+    flags = [True] * len(like) + list(region.mapped)
 
-    def compute(size: int, mapped: list[Array]) -> tuple[list[Any], list[bool]]:
-        return replay_batched(region.graph, size, flags, [*mapped, *region.captured])
+    def compute(size: int, mapped: Sequence[Array]) -> tuple[list[Any], list[bool]]:
+        numbers = iter(mapped[len(like) :])
+        captured = [next(numbers) if is_mapped else x for x, is_mapped in zip(region.captured, region.mapped)]
+        return replay_batched(region.graph, size, flags, [*mapped[: len(like)], *captured])
 
     for k in updates.positions:
         batch.mapped[k] = batch.mapped[k].clone()  # a derivative needs the value before the update
+    batch.mapped += [x for x, is_mapped in zip(region.captured, region.mapped) if is_mapped]
     with at_their_lines():
         if chunks is None or chunks[0] >= batch.size:
             outputs, batched = compute(batch.size, batch.mapped)
@@ -335,13 +356,19 @@ def map_rows(fn: Function, arrays: list[Array], size: int, label: str) -> Any:
     return result
 
 
-def _unbatched_loop(fun: Function, batch: _Batch, label: Description) -> tuple[list[Array], list[bool], TreeDef]:
+def _unbatched_loop(
+    fun: Function, batch: _Batch, label: Description, randomness: str
+) -> tuple[list[Array], list[bool], TreeDef]:
     """As `_vectorized`, by one call of the function per example."""
+    from tracegrad.torch.functions.core.generator import drawing_for_examples
+
     results, before = [], STATE.retains_tape
     try:
-        for i in range(batch.size):
-            STATE.retains_tape = before or i < batch.size - 1
-            results.append(_flat_result(fun, batch, [_row_at(x, i) for x in batch.mapped]))
+        with drawing_for_examples(randomness) as next_example:
+            for i in range(batch.size):
+                next_example()
+                STATE.retains_tape = before or i < batch.size - 1
+                results.append(_flat_result(fun, batch, [_row_at(x, i) for x in batch.mapped]))
     finally:
         STATE.retains_tape = before
     if not results:

@@ -51,7 +51,7 @@ def functional_call(
     Raises
     ------
     ValueError
-        If a name is in several dicts.
+        If a name is in several dicts, or names of one shared parameter have different values.
     RuntimeError
         With `strict`, if names are missing or unknown.
 
@@ -99,7 +99,16 @@ def _assign_values(values: Mapping[str, object], slots: ParamSlots) -> None:
 
 def _twins(wanted: Mapping[str, object], slots: ParamSlots) -> dict[str, Any]:
     """Return the replacements of shared parameters under their other names."""
-    known = {id(slots[name][0][slots[name][1]]): x for name, x in wanted.items()}
+    known: dict[int, Any] = {}
+    names: dict[int, str] = {}
+    for name, x in wanted.items():
+        shared = slots[name][0][slots[name][1]]
+        if shared is not None and known.setdefault(id(shared), x) is not x:
+            text = "which are tied. Consider using tie_weights=False"
+            raise ValueError(
+                located(f"functional_call got multiple values for keys {[names[id(shared)], name]}, {text}")
+            )
+        names.setdefault(id(shared), name)
     rest = {name: table[key] for name, (table, key) in slots.items() if name not in wanted}
     return {name: known[id(x)] for name, x in rest.items() if x is not None and id(x) in known}
 

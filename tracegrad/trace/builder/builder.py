@@ -31,7 +31,7 @@ from tracegrad.trace.builder.abort import Restarts, RunsPlainly
 from tracegrad.trace.builder.facts import Fact, text_of
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.builder.layout import LayoutTracker
-from tracegrad.trace.builder.recording import ESCAPED, NodeRecorder
+from tracegrad.trace.builder.recording import ESCAPED, EscapedError, NodeRecorder
 from tracegrad.trace.builder.traced_loops import TracedLoops
 from tracegrad.trace.builder.value_guards import (
     IMPLICIT,
@@ -114,7 +114,7 @@ class TraceBuilder(NodeRecorder):
         if isinstance(x, GraphValue):
             if x.builder is self and self.open:
                 return x
-            raise TraceError(located(ESCAPED))
+            raise EscapedError(located(ESCAPED))
         if isinstance(x, np.ndarray):
             return self.capture(as_operand(x, self)).value
         if isinstance(x, TapeCarrier):

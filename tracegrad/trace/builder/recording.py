@@ -24,6 +24,10 @@ _BY_NUMPY = Map | FoldForm | Scan | Contract | Compose  # the forms of ops that 
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
 
 
+class EscapedError(TraceError, RuntimeError):
+    """A value of a trace or region is used after its end: a TraceError, and the RuntimeError of PyTorch."""
+
+
 class NodeRecorder(Builder):
     """Node recorder: `make` wraps nodes as values, and nodes store the user's line."""
 
@@ -43,7 +47,7 @@ class NodeRecorder(Builder):
     def require_open(self) -> None:
         """Raise unless the trace is open."""
         if not self.open:
-            raise TraceError(located(ESCAPED))
+            raise EscapedError(located(ESCAPED))
 
     def abort(self, why: str) -> BaseException:
         """Return the exception that aborts the trace."""

@@ -220,7 +220,7 @@ class Outputs:
             root = len(self.roots)
             self.roots.append(x)
         self.tensors = True
-        self.nodes.append(x.array.node)
+        self.nodes.append(self.builder.lift(x.array).node)
         return TensorOutput(len(self.nodes) - 1, root)
 
 

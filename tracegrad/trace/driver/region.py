@@ -30,6 +30,7 @@ from tracegrad.ops.shape.linear import full
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.builder.layout import UNKNOWN
 from tracegrad.trace.driver.closed_rules import ClosedRule, NotYet, RuleGraph
+from tracegrad.trace.random.example_draws import ExampleDraws
 from tracegrad.trace.values.number import Number
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.utils.lazy_dataclass import record
@@ -58,6 +59,7 @@ class ClosedFunction:
     structure: tree.TreeDef
     weak: tuple[bool, ...]
     tensors: tuple[bool, ...]
+    mapped: tuple[bool, ...] = ()
 
     @property
     def avals(self) -> tuple[Aval, ...]:
@@ -100,7 +102,12 @@ def _has_derivative(like: object, builder: TraceBuilder) -> bool:
 
 
 def closed(
-    fn: Callable[..., object], args: Sequence[object], description: str, once: bool = False, examples: int = 1
+    fn: Callable[..., object],
+    args: Sequence[object],
+    description: str,
+    once: bool = False,
+    examples: int = 1,
+    draws: ExampleDraws | None = None,
 ) -> ClosedFunction:
     """Trace `fn(*args)` to a graph inside the current trace; messages call `fn` by `description`.
 
@@ -114,6 +121,7 @@ def closed(
     if outer is None:
         raise TraceError(located(f"{description} cannot be recorded, because no trace is under way"))
     with _region(outer.innermost(), description, examples) as region:
+        region.example_draws = draws or ExampleDraws()
         leaves, structure = tree.flatten(tuple(args))
         inside = tree.unflatten(structure, [region.parameter(x) for x in leaves])
         before = [] if once else outer.world.writes.written_locations()
@@ -131,6 +139,7 @@ def closed(
             shape,
             tuple([type(x) in LITERALS or getattr(x, "weak", False) for x in flat]),
             tuple([isinstance(x, TensorCarrier) for x in flat]),
+            tuple([node in region.mapped for _, node in captured]),
         )
 
 
@@ -182,6 +191,10 @@ def _region(outer: TraceBuilder, description: str, examples: int) -> Iterator[Re
         region.close()
 
 
+class NoValueError(TraceError, RuntimeError):
+    """Code asks for a value that depends on the arguments of a region: a TraceError, and PyTorch's RuntimeError."""
+
+
 class Region(TraceBuilder):
     """Recorder of a function of unknown values, inside the trace `outer`."""
 
@@ -195,6 +208,8 @@ class Region(TraceBuilder):
         # The outside value and the input that stands for it, by the outside node and the id of a Tensor.
         self.captured: dict[tuple[GraphNode, int], tuple[Any, GraphNode]] = {}
         self.likes: dict[GraphNode, Any] = {}  # the kinds of the arguments, by their inputs
+        self.example_draws = ExampleDraws()
+        self.mapped: set[GraphNode] = set()  # stand-ins of captured values that have a row for each example
 
     # -- inputs and outputs -------------------------------------------------------------------------
     def parameter(self, like: object) -> Any:
@@ -248,8 +263,19 @@ class Region(TraceBuilder):
             result.share_layout(like)
         return result
 
+    def drawn(self, value: Any) -> Any:
+        """The stand-in of random numbers that were drawn in the enclosing trace."""
+        if self.example_draws.randomness != "different":
+            return self.lift(value)
+        node = GraphNode(None, (), (), Aval(value.shape[1:], value.dtype))
+        self.captured[value.node, 0] = value, node
+        self.mapped.add(node)
+        result = self._standing(node, value, "")
+        result.layout_inputs = UNKNOWN if len(node.aval.shape) > 1 else 0
+        return result
+
     def _standing(self, node: GraphNode, like: object, frozen: str) -> Any:
-        weak = type(like) in _DTYPES or getattr(like, "weak", False)
+        weak = type(like) in _DTYPES or getattr(like.array if isinstance(like, TensorCarrier) else like, "weak", False)
         value = (Number if weak else Tracer)(self, node)
         value.frozen = frozen
         value.is_array = getattr(like, "is_array", isinstance(like, np.ndarray))
@@ -302,7 +328,7 @@ class Region(TraceBuilder):
     def observe(self, x: Any, query: str) -> Any:
         known = self.known_outside(x.node)
         if known is None:
-            raise TraceError(
+            raise NoValueError(
                 located(f"{query} of a value inside {self.description}, which has no value yet: {_instead(query)}")
             )
         return self.outer.observe(known, query)
@@ -349,7 +375,8 @@ class Region(TraceBuilder):
     def example(self, wanted: GraphNode) -> Any:
         for (outside, _), (_, parameter) in self.captured.items():
             if parameter not in self._computed and wanted.depends_on({parameter}):
-                self._computed[parameter] = self.outer.example(outside)
+                whole = self.outer.example(outside)
+                self._computed[parameter] = whole[0] if parameter in self.mapped else whole
         for node, like in self.likes.items():
             if node not in self._computed and wanted.depends_on({node}):
                 result = _example(like)
@@ -361,7 +388,7 @@ class Region(TraceBuilder):
     def known_outside(self, node: GraphNode) -> Any:
         """The value in the enclosing trace of a node that does not depend on the arguments; else None."""
         self.require_open()
-        if node.depends_on(set(self.inputs)):
+        if node.depends_on({*self.inputs, *self.mapped}):
             return None
         inputs = [parameter for _, parameter in self.captured.values()]
         values = [self.outer.value(outside) for outside, _ in self.captured]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tracegrad.errors import UnsupportedError, located
+from tracegrad.errors import RANDOMNESS, UnsupportedError, located
 from tracegrad.ir import GraphNode, GraphValue, evaluate
 from tracegrad.numpy_api.operands import from_sequence
 from tracegrad.ops.calls.random_streams import GeneratorSnapshot, have_disjoint_state, is_stream, read_state
@@ -27,6 +27,7 @@ from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.builder.facts import TraceFact
 from tracegrad.trace.builder.hooks import HOOKS
 from tracegrad.trace.loops.range_counter import before_output
+from tracegrad.trace.random.example_draws import of_examples
 from tracegrad.trace.random.generator_state import Stream, are_wanted, require
 from tracegrad.trace.sources.consumed_iterators import Items, position_record, restore_position
 from tracegrad.trace.sources.sources import CURRENT, CallArgument, ClosureCell, Fixed, ModuleGlobal, Names, Source
@@ -411,9 +412,22 @@ class GeneratorProxy:
 
     def draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool = False) -> Any:
         """The result of a method that runs at each call, as a tracer."""
-        world = self._world
-        builder: TraceBuilder = world.builder
+        builder: TraceBuilder = self._world.builder
         if builder.inner is not None or current_trace() is not builder:
+            return self._draw_for_examples(method, args, kwargs, strong)
+        return self._draw(method, args, kwargs, strong)
+
+    def _draw_for_examples(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool) -> Any:
+        """The result of a method in the function of one example, drawn for all examples at once."""
+        builder: TraceBuilder = self._world.builder
+        regions: list[Any] = []
+        while (regions[-1] if regions else builder).inner is not None:
+            regions.append((regions[-1] if regions else builder).inner)
+        modes = [x.example_draws.randomness for x in regions]
+        if "error" in modes:
+            raise RuntimeError(located(RANDOMNESS))
+        inside = [x for x in (*args, *kwargs.values()) if isinstance(x, GraphValue) and x.builder is not builder]
+        if not regions or "" in modes or inside:
             raise UnsupportedError(
                 located(
                     f"{method} in a function that runs for several examples or iterations (tg.vmap, tg.scan, tg.cond, "
@@ -422,6 +436,18 @@ class GeneratorProxy:
                     "for each"
                 )
             )
+        sizes = tuple([x.example_draws.size for x in regions if x.example_draws.randomness == "different"])
+        if sizes:
+            method, args, kwargs = of_examples(method, args, kwargs, sizes)
+        with builder.outside():
+            result = self._draw(method, args, kwargs, strong)
+        for region in regions:
+            result = region.drawn(result)
+        return result
+
+    def _draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool) -> Any:
+        world = self._world
+        builder: TraceBuilder = world.builder
         if are_wanted(world):
             options = {k: self._argument(method, x) for k, x in kwargs.items()}
             return self._stream().draw(method, [self._argument(method, x) for x in args], options, strong)

@@ -7,11 +7,14 @@ program (`stream`). Other functions are refused, because a program would repeat 
 from __future__ import annotations
 
 import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracegrad.errors import UnsupportedError, located
+from tracegrad.errors import RANDOMNESS, UnsupportedError, located
 from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.torch.functions.core.device import CPU, device
 
@@ -124,4 +127,59 @@ def source(name: str, generator: Generator | None = None) -> np.random.Generator
             )
         )
     drawn[0] += 1
-    return (default_generator if generator is None else generator).bits
+    origin = default_generator if generator is None else generator
+    for loop in _LOOPS.active:
+        loop.note(origin)
+    return origin.bits
+
+
+# -- loops over examples ---------------------------------------------------------------------------------------------
+class _ExampleLoop:
+    """A loop over examples that call random functions: the generators, and their states at the first draw."""
+
+    __slots__ = ("randomness", "starts", "used")
+
+    def __init__(self, randomness: str):
+        self.randomness = randomness
+        self.starts: dict[int, tuple[Generator, NDArray]] = {}
+        self.used: set[int] = set()  # by the present example
+
+    def next_example(self) -> None:
+        """Begin the next example."""
+        self.used = set()
+
+    def note(self, generator: Generator) -> None:
+        """Note a draw from a generator; its first draw in each example starts at the same state, if they are the same.
+
+        RuntimeError if draws are errors.
+        """
+        if self.randomness == "error":
+            raise RuntimeError(located(RANDOMNESS))
+        if self.randomness != "same" or id(generator) in self.used:
+            return
+        self.used.add(id(generator))
+        if id(generator) in self.starts:
+            generator.set_state(self.starts[id(generator)][1])
+        else:
+            self.starts[id(generator)] = generator, generator.get_state()
+
+
+class _Loops(threading.local):
+    active: tuple[_ExampleLoop, ...] = ()
+
+
+_LOOPS = _Loops()
+
+
+@contextmanager
+def drawing_for_examples(randomness: str) -> Iterator[Callable[[], None]]:
+    """Context manager of a loop over examples; its value is called before each of them.
+
+    Random functions raise RuntimeError ("error"), or draw the `same` or `different` numbers in all examples.
+    """
+    loop, before = _ExampleLoop(randomness), _LOOPS.active
+    _LOOPS.active = (*before, loop) if randomness else before
+    try:
+        yield loop.next_example
+    finally:
+        _LOOPS.active = before

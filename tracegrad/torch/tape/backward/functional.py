@@ -19,7 +19,7 @@ from tracegrad.ops.core.memory_order import with_strides_of
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape.linear import fresh
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.backward import engine
+from tracegrad.torch.tape.backward import dual, engine
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.tape_array import TapeArray, WeakArray
 from tracegrad.torch.tape.tensors.tensor import Tensor
@@ -98,6 +98,8 @@ def _input(i: int, primal: Operand | TapeArray) -> Recorded:
     if not alias.requires_grad:
         source = alias
         alias = source._like(source._snapshot())
+        if STATE.level is not None:
+            dual.mapped(primal, [alias], [_itself])
         alias._requires = True
     if source.weak:
         alias.__class__ = WeakArray
@@ -134,8 +136,10 @@ def _in_class_of(x: Recorded, tensor: Any) -> Any:
     """Convert `tensor`, a Tensor of the engine, to the class of `x`; in a trace, return the traced value."""
     if isinstance(tensor, TracedTensor):
         return tensor
-    out = x._like(tensor.array)
+    out: Any = x._like(tensor.array)
     out._requires, out._edge = tensor._requires, tensor._edge_of()
+    if STATE.level is not None:
+        dual.mapped(tensor, [out], [_itself])
     return out
 
 
@@ -152,9 +156,21 @@ def _as_result(x: Recorded, on_tape: bool) -> Any:
     """Return a carrier if the result stays on the tape (without a history in `no_grad`), else an ndarray or scalar."""
     if not on_tape:
         return x.array[()] if not x.shape else x.array
-    if not STATE.enabled:  # the mode around the derivative, whose own tape is recorded in any mode
-        return x._like(x.array)
-    return x if STATE.depth or not x.requires_grad or leads_out(x) else x._like(x.array)
+    # In no_grad around the derivative, whose own tape is recorded in any mode, nothing has a history.
+    result = x if STATE.enabled and _keeps_history(x) else x._like(x.array)
+    tangent = dual.tangent_of(x) if STATE.level is not None else None
+    if tangent is not None:
+        dual.set_tangent(result, tangent if _keeps_history(tangent) else tangent._like(tangent.array))
+    return result
+
+
+def _keeps_history(x: Recorded) -> bool:
+    """Whether a result stays on the tape: within another derivative, or if its tape leads out of this one."""
+    return bool(STATE.depth) or not x.requires_grad or leads_out(x)
+
+
+def _itself(tangent: Recorded) -> Recorded:
+    return tangent
 
 
 def reachable_nodes(x: Recorded) -> set[Any]:
