@@ -224,12 +224,12 @@ AvgPool3d MaxPool3d LPPool3d : (N, C, D, H, W) or (C, D, H, W) | (N, C, D_out, H
 MaxUnpool1d : (N, C, L) or (C, L) | (N, C, L_out)
 MaxUnpool2d : (N, C, H, W) or (C, H, W) | (N, C, H_out, W_out)
 MaxUnpool3d : (N, C, D, H, W) or (C, D, H, W) | (N, C, D_out, H_out, W_out)
-BatchNorm1d : (N, C) or (N, C, L) | the same
-BatchNorm2d : (N, C, H, W) | the same
-BatchNorm3d : (N, C, D, H, W) | the same
-InstanceNorm1d : (N, C, L) or (C, L) | the same
-InstanceNorm2d : (N, C, H, W) or (C, H, W) | the same
-InstanceNorm3d : (N, C, D, H, W) or (C, D, H, W) | the same
+BatchNorm1d LazyBatchNorm1d : (N, C) or (N, C, L) | the same
+BatchNorm2d LazyBatchNorm2d : (N, C, H, W) | the same
+BatchNorm3d LazyBatchNorm3d : (N, C, D, H, W) | the same
+InstanceNorm1d LazyInstanceNorm1d : (N, C, L) or (C, L) | the same
+InstanceNorm2d LazyInstanceNorm2d : (N, C, H, W) or (C, H, W) | the same
+InstanceNorm3d LazyInstanceNorm3d : (N, C, D, H, W) or (C, D, H, W) | the same
 GroupNorm LocalResponseNorm : (N, C, *) | the same
 LayerNorm RMSNorm : (*, *normalized_shape) | the same
 CELU ELU GELU SELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish : (*) | the same
@@ -241,12 +241,15 @@ Dropout Identity : (*) | the same
 Dropout1d : (N, C, L) or (C, L) | the same
 Dropout2d : (N, C, H, W) or (C, H, W) | the same
 Dropout3d : (N, C, D, H, W) or (C, D, H, W) | the same
-Linear : (*, in_features) | (*, out_features)
+Linear LazyLinear : (*, in_features) | (*, out_features)
 Bilinear : (*, in1_features) and (*, in2_features) | (*, out_features)
 Embedding : (*), of integers | (*, embedding_dim)
 Conv1d ConvTranspose1d : (N, in_channels, L) or (in_channels, L) | (N, out_channels, L_out)
 Conv2d ConvTranspose2d : (N, in_channels, H, W) or (in_channels, H, W) | (N, out_channels, H_out, W_out)
 Conv3d ConvTranspose3d : (N, in_channels, D, H, W) or without N | (N, out_channels, D_out, H_out, W_out)
+LazyConv1d LazyConvTranspose1d : (N, C, L) or (C, L) | (N, out_channels, L_out)
+LazyConv2d LazyConvTranspose2d : (N, C, H, W) or (C, H, W) | (N, out_channels, H_out, W_out)
+LazyConv3d LazyConvTranspose3d : (N, C, D, H, W) or (C, D, H, W) | (N, out_channels, D_out, H_out, W_out)
 Flatten : (*, a, ..., b, *) | (*, a * ... * b, *)
 Unflatten : (*, n, *) | (*, *unflattened_size, *)
 Upsample UpsamplingNearest2d UpsamplingBilinear2d : (N, C, *) | (N, C, *size)

@@ -16,7 +16,7 @@ from tracegrad.avals import supported
 from tracegrad.torch.functions.core.device import check_device, is_device
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.nn.hooks import Hooked, called
-from tracegrad.torch.nn.parameter import Buffer, Parameter
+from tracegrad.torch.nn.parameter import Buffer, Parameter, is_lazy
 from tracegrad.torch.nn.state_dict import Stateful
 from tracegrad.torch.nn.traversal import Walked
 from tracegrad.torch.tape import Tensor
@@ -258,7 +258,9 @@ class Module(Walked, Stateful, Hooked):
                 if param.grad is not None:
                     param.grad.data = fn(param.grad.data)
         for name, buffer in self._buffers.items():
-            if buffer is not None:
+            if is_lazy(buffer):
+                buffer.data = fn(buffer.data)
+            elif buffer is not None:
                 self._buffers[name] = fn(buffer)
         return self
 

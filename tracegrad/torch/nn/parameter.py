@@ -2,20 +2,49 @@
 
 A parameter is a Tensor whose class is `Tensor`, so that operations on it use the fast path of all Tensors. `isinstance`
 checks the mark. Copies and pickles preserve the mark; results computed from a parameter have none.
+
+An uninitialized parameter or buffer has a dtype and no shape. `materialize` gives it a shape and makes its class
+`Tensor`; the object stays the same, so optimizers may hold it before.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
-from tracegrad.torch.tape.tensors.tensor import of_array
+from tracegrad.torch.tape.tensors.factories import empty
+from tracegrad.torch.tape.tensors.tensor import held, of_array
 
-__all__ = ["Buffer", "Parameter", "is_buffer", "is_parameter"]
+if TYPE_CHECKING:
+    from tracegrad.avals import Size
+    from tracegrad.typing import DeviceLike, DType, DTypeLike, NDArray, Sizes
+
+
+__all__ = [
+    "Buffer",
+    "Parameter",
+    "UninitializedBuffer",
+    "UninitializedParameter",
+    "UninitializedTensorMixin",
+    "is_buffer",
+    "is_lazy",
+    "is_parameter",
+]
+
+_NO_SHAPE = (
+    "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in `load_state_dict` "
+    "when trying to load an uninitialized parameter into an initialized one. Call `forward` to initialize the "
+    "parameters before accessing their attributes."
+)
+_NO_VALUE = (
+    "Attempted to use an uninitialized parameter. This error happens when you are using a `LazyModule` or explicitly "
+    "manipulating `tracegrad.nn.parameter.{}` objects. When using LazyModules call `forward` with a dummy batch to "
+    "initialize the parameters before calling functions on them"
+)
 
 
 def is_parameter(x: object) -> bool:
@@ -81,3 +110,124 @@ class Buffer(Tensor, metaclass=_OfBuffers):
         out = _leaf(data, bool(getattr(data, "requires_grad", False)))
         out._is_buffer, out.persistent = True, persistent
         return out
+
+
+# -- without a shape -------------------------------------------------------------------------------------------------
+def is_lazy(param: object) -> bool:
+    """Whether `param` is an uninitialized parameter or buffer."""
+    return isinstance(param, UninitializedTensorMixin)
+
+
+class UninitializedTensorMixin(Tensor):
+    """Tensor with a dtype and without a shape: its value may be converted, replaced and materialized, nothing else.
+
+    `shape` raises RuntimeError, and functions of the Tensor raise ValueError.
+    """
+
+    _uninitialized = True
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        return object.__new__(cls)
+
+    def materialize(self, shape: Sizes, device: DeviceLike = None, dtype: DTypeLike = None) -> None:
+        """Allocate a value of this shape, uninitialized; the object becomes an ordinary parameter or buffer."""
+        value = empty(shape, device=device, dtype=self.dtype if dtype is None else dtype)
+        marks = {name: getattr(self, name) for name in ("_is_param", "_is_buffer") if hasattr(self, name)}
+        self.__dict__.pop("_empty", None)
+        self.__class__ = Tensor  # type: ignore[assignment]
+        for name, mark in marks.items():
+            setattr(self, name, mark)
+        self.array = value.array
+
+    @property
+    def array(self) -> NDArray:  # type: ignore[override]
+        """Raise ValueError: there is no value."""
+        raise ValueError(located(_NO_VALUE.format(type(self).__name__)))
+
+    @array.setter
+    def array(self, value: NDArray) -> None:
+        self.__dict__["_empty"] = value
+
+    @property
+    def shape(self) -> Size:
+        """Raise RuntimeError: there is no shape."""
+        raise RuntimeError(located(_NO_SHAPE))
+
+    @property
+    def dtype(self) -> DType:
+        """Return the dtype of the value to come."""
+        return self.data.dtype
+
+    @property
+    def data(self) -> Tensor:
+        """Return a Tensor without elements, which has the dtype."""
+        result: Tensor = of_array(self.__dict__["_empty"])
+        return result
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self.array = value.array
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Raise ValueError: there is no value; the constructor takes `requires_grad`."""
+        raise ValueError(located(_NO_VALUE.format(type(self).__name__)))
+
+    def share_memory_(self) -> Self:
+        """Raise RuntimeError: there is no memory."""
+        raise RuntimeError(
+            located(
+                "Can't share memory on an uninitialized parameter or buffer. Call `forward` to initialize the "
+                "parameters before calling `module.share_memory()`."
+            )
+        )
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        copy = memo[id(self)] = type(self)(self._requires, dtype=self.dtype)
+        return copy
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
+        return type(self), (self._requires, None, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """Parameter without a shape, which `materialize` sets.
+
+    >>> parameter = UninitializedParameter(dtype="float32")
+    >>> parameter, isinstance(parameter, Parameter)
+    (<UninitializedParameter>, True)
+    >>> parameter.materialize((2, 3))
+    >>> parameter.shape, type(parameter).__name__
+    (torch.Size([2, 3]), 'Tensor')
+    """
+
+    _is_param = True
+
+    def __init__(self, requires_grad: bool = True, device: DeviceLike = None, dtype: DTypeLike = None):
+        held(self, empty(0, device=device, dtype=dtype).array, requires_grad)
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+    """Buffer without a shape, which `materialize` sets.
+
+    >>> buffer = UninitializedBuffer()
+    >>> buffer
+    <UninitializedBuffer>
+    >>> buffer.materialize(2, dtype="int64")
+    >>> buffer.shape, buffer.dtype
+    (torch.Size([2]), dtype('int64'))
+    """
+
+    _is_buffer = True
+
+    def __init__(
+        self,
+        requires_grad: bool = False,
+        device: DeviceLike = None,
+        dtype: DTypeLike = None,
+        persistent: bool = True,
+    ):
+        held(self, empty(0, device=device, dtype=dtype).array, requires_grad)
+        self.persistent = persistent

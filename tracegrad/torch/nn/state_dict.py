@@ -11,7 +11,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.modes import no_grad
-from tracegrad.torch.nn.parameter import Parameter, is_parameter
+from tracegrad.torch.nn.parameter import Parameter, is_lazy, is_parameter
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.tensor import of_array
 
@@ -78,7 +78,8 @@ class Stateful:
         for hook in self._hooks_of("saving"):
             hook(self, prefix, keep_vars)
         for name, target in self._state_targets():
-            result[prefix + name] = target.now if keep_vars else target.now.detach()
+            now = target.now
+            result[prefix + name] = now if keep_vars or is_lazy(now) else now.detach()
         for name, module in self._modules.items():
             if module is not None:
                 module.state_dict(destination=result, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
@@ -96,7 +97,7 @@ class Stateful:
             if x is not None and name not in self._transient:
                 yield name, _StateTarget(self._buffers, name)
 
-    def _find(self, entries: Mapping[str, object], prefix: str, matched: _StateMatch) -> None:
+    def _find(self, entries: Mapping[str, object], prefix: str, matched: StateMatch) -> None:
         """Match the entries of a state dict with the module and its submodules; call the pre-hooks."""
         for hook in self._hooks_of("loading"):
             hook(
@@ -137,7 +138,7 @@ class Stateful:
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        result = _StateMatch()
+        result = StateMatch()
         self._find(dict(state_dict), "", result)
         if result.errors or (strict and not result.after):
             self._refuse(result, strict)
@@ -158,7 +159,7 @@ class Stateful:
             raise
         return result.keys
 
-    def _refuse(self, matched: _StateMatch, strict: bool) -> None:
+    def _refuse(self, matched: StateMatch, strict: bool) -> None:
         """Raise RuntimeError for mismatches and, if strict, for missing or unexpected keys."""
         keys = matched.keys
         errors = (
@@ -170,7 +171,7 @@ class Stateful:
             raise RuntimeError(located(f"Error(s) in loading state_dict for {type(self).__name__}:{whole}"))
 
 
-class _StateMatch:
+class StateMatch:
     """Match of a state dict and a module: targets with their arrays, missing keys, errors, and post-hooks."""
 
     def __init__(self) -> None:
@@ -180,6 +181,10 @@ class _StateMatch:
         self.after: list[tuple[Any, Any]] = []
 
     def add(self, name: str, target: _StateTarget, value: Any) -> None:
+        if is_lazy(value):
+            if is_lazy(target.now):
+                return
+            value.shape  # noqa: B018 - the RuntimeError says what to do
         array = array_of(value)
         error = _mismatch(name, target.now, array, value)
         if error:

@@ -114,7 +114,8 @@ class Optimizer:
         Raises as the constructor does, and leaves the optimizer as it was then.
         """
         group = checked(param_group, self.defaults, self.param_groups)
-        fresh = {p: self._begin(p, group) for p in group["params"]}
+        # A parameter of a lazy module has no shape yet; its state begins at the first step.
+        fresh = {p: self._begin(p, group) for p in group["params"] if not p._uninitialized}
         self.param_groups.append(group)
         self.state.update(fresh)
         self._meet(group["params"])

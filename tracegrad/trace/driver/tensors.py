@@ -101,6 +101,9 @@ class Tensors:
                 self.builder.world.assume(source, "same", result[1].source)
             return result[1].tensor  # type: ignore[no-any-return]
         world = self.builder.world
+        if real._uninitialized:
+            world.assume(Attribute(source, "_uninitialized"), "equals", True)
+            raise self.builder.abort("a lazy module in it has no shapes yet; call the module once before")
         world.assume(Attribute(source, "requires_grad"), "equals", real.requires_grad)
         world.assume(Attribute(source, "is_leaf"), "equals", real.is_leaf)
         capture = self.builder.capture(real.array, Attribute(source, "array"))

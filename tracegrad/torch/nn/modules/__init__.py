@@ -18,6 +18,7 @@ from tracegrad.torch.nn import (
     transformer,
     upsampling,
 )
+from tracegrad.torch.nn.lazy import lazy_module
 from tracegrad.torch.nn.modules import utils as _utils
 from tracegrad.utils import lazy_import
 
@@ -34,6 +35,7 @@ _MODULES = {
     "flatten": reshaping,
     "fold": upsampling,
     "instancenorm": normalization,
+    "lazy": lazy_module,
     "linear": linear,
     "loss": loss,
     "module": module,

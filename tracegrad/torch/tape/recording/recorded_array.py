@@ -73,6 +73,7 @@ class Recorded(TapeCarrier):
     _accumulator: Any = None
     _hooks: Any = None
     _retains = False
+    _uninitialized = False  # whether it is a parameter of a lazy module, whose shape is not known yet
     _dual: Any = None  # its tangent, in a dual level
 
     # -- recording of ops --------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Lazy modules: layers that get the sizes of their parameters from the first input."""
