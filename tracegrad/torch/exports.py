@@ -19,6 +19,7 @@ from tracegrad.torch.functions.of_methods import OF_METHODS
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors import (
     conversion,
+    default_rng,
     devices,
     dtypes,
     factories,
@@ -64,6 +65,10 @@ _WITH_MEMORY = (
     "zeros_like",
 )
 
+_TENSOR_MODULES = (
+    *(dtypes, device, devices, factories, legacy_types, default_rng, random, ranges, conversion, process_settings),
+)
+
 NAMES: dict[str, Any] = {
     "Size": Size,
     "Tensor": Tensor,
@@ -80,11 +85,7 @@ NAMES: dict[str, Any] = {
     "is_autocast_enabled": autocast_mode.is_autocast_enabled,
     **dtypes.DTYPES,
     **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
-    **{
-        name: getattr(module, name)
-        for module in (dtypes, device, devices, factories, legacy_types, random, ranges, conversion, process_settings)
-        for name in module.__all__
-    },
+    **{name: getattr(module, name) for module in _TENSOR_MODULES for name in module.__all__ if name != "fork_rng"},
     **{name: getattr(formats, name) for name in formats.__all__ if name not in ("check_format", "with_memory")},
     **{name: getattr(nn_functional, name) for name in _LAYERS},
     "e": math.e,

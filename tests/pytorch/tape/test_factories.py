@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import threading
 from collections.abc import Iterator
@@ -10,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import tracegrad as tg
 from tracegrad import Tensor, trace
 from tracegrad.errors import DTypeError
-from tracegrad.torch.tape.tensors import dtypes, factories, random, ranges
+from tracegrad.torch.tape.tensors import default_rng, dtypes, factories, random, ranges
 from tracegrad.torch.tape.tensors.printing import text_of
 
 # The names that the expressions below are written in: those of the package.
@@ -313,40 +315,40 @@ DRAWS = [
 
 @pytest.mark.parametrize("draw", DRAWS)
 def test_a_seed_determines_what_is_drawn(draw: str) -> None:
-    first = [(random.manual_seed(seed), made(draw).array)[1] for seed in (1, 1, 2)]
+    first = [(default_rng.manual_seed(seed), made(draw).array)[1] for seed in (1, 1, 2)]
     np.testing.assert_array_equal(first[0], first[1])
     assert (first[0] != first[2]).any()
 
 
 def test_a_state_restores_the_place_in_the_sequence() -> None:
-    generator = random.Generator().manual_seed(-3)
+    generator = default_rng.Generator().manual_seed(-3)
     assert generator.initial_seed() == 2**64 - 3
     random.randint(7, (3,), generator=generator, dtype=np.int32)
     state = generator.get_state()
     wanted = random.randn(4, generator=generator).array
-    other = random.Generator().set_state(state)
+    other = default_rng.Generator().set_state(state)
     np.testing.assert_array_equal(random.randn(4, generator=other).array, wanted)
     assert other.initial_seed() == 2**64 - 3
-    random.set_rng_state(factories.tensor(state))
+    default_rng.set_rng_state(factories.tensor(state))
     np.testing.assert_array_equal(random.randn(4).array, wanted)
     with pytest.raises(RuntimeError, match="not a state"):
         generator.set_state(np.zeros(3, np.uint8))
 
 
 def test_a_generator_of_its_own_leaves_the_default_one_alone() -> None:
-    random.manual_seed(4)
+    default_rng.manual_seed(4)
     wanted = random.rand(3).array
-    random.manual_seed(4)
-    assert random.initial_seed() == 4
-    random.rand(3, generator=random.Generator())
+    default_rng.manual_seed(4)
+    assert default_rng.initial_seed() == 4
+    random.rand(3, generator=default_rng.Generator())
     np.testing.assert_array_equal(random.rand(3).array, wanted)
-    assert random.Generator().initial_seed() == random.Generator().initial_seed()
-    assert random.seed() == random.initial_seed() != 4
+    assert default_rng.Generator().initial_seed() == default_rng.Generator().initial_seed()
+    assert default_rng.seed() == default_rng.initial_seed() != 4
 
 
 def test_moments_of_what_is_drawn() -> None:
     # Bounds of six standard errors for 40,000 draws.
-    random.manual_seed(0)
+    default_rng.manual_seed(0)
     n = 40_000
     uniform, gaussian = random.rand(n).array, random.normal(3.0, factories.full((n,), 2.0)).array
     assert abs(uniform.mean() - 0.5) < 6 * (1 / 12 / n) ** 0.5
@@ -359,7 +361,7 @@ def test_moments_of_what_is_drawn() -> None:
 
 @pytest.mark.parametrize("replacement", [False, True])
 def test_the_first_sample_of_a_multinomial_has_the_given_frequencies(replacement: bool) -> None:
-    random.manual_seed(1)
+    default_rng.manual_seed(1)
     weights = np.array([1.0, 0.0, 3.0, 6.0])
     drawn = random.multinomial(factories.tensor(np.tile(weights, (20_000, 1))), 3, replacement).array
     assert drawn.shape == (20_000, 3)
@@ -375,9 +377,9 @@ def test_a_permutation_has_every_index_once() -> None:
 
 
 def test_threads_draw_disjoint_parts_of_one_sequence() -> None:
-    random.manual_seed(9)
+    default_rng.manual_seed(9)
     alone = {float(random.rand(()).array) for _ in range(400)}
-    random.manual_seed(9)
+    default_rng.manual_seed(9)
     seen: list[float] = []
     threads = [
         threading.Thread(target=lambda: seen.extend([float(random.rand(()).array) for _ in range(100)]))
@@ -393,9 +395,9 @@ def test_threads_draw_disjoint_parts_of_one_sequence() -> None:
 @pytest.mark.parametrize("draw", DRAWS)
 def test_a_trace_draws_at_each_call(draw: str) -> None:
     compiled = trace(lambda x: x + made(draw))
-    random.manual_seed(4)
+    default_rng.manual_seed(4)
     eager = [made(draw).tolist() for _ in range(3)]
-    random.manual_seed(4)
+    default_rng.manual_seed(4)
     assert [compiled(np.zeros(1)).tolist() for _ in range(3)] == eager
 
 
@@ -421,6 +423,7 @@ def filled_by_chances(x: Any) -> Any:
 
 def filled(x: Any) -> Any:
     parts = [tg.empty_like(x).uniform_(-1, 2), tg.empty_like(x).normal_(1, 2), x.clone().exponential_(3.0)]
+    parts += [tg.empty_like(x).cauchy_(1, 2), tg.empty_like(x).log_normal_(0, 1), tg.empty_like(x).geometric_(0.3)]
     return tg.stack([*parts, tg.empty_like(x).random_(5), tg.empty_like(x).bernoulli_(0.3)])
 
 
@@ -435,9 +438,9 @@ def layer_of(x: Any) -> Any:
 )
 def test_a_trace_draws_with_parameters_of_its_own(draw: Any) -> None:
     x, compiled = tg.linspace(0.1, 0.9, 12).reshape(4, 3), trace(draw)
-    random.manual_seed(4)
+    default_rng.manual_seed(4)
     eager = [draw(x).numpy() for _ in range(3)]
-    random.manual_seed(4)
+    default_rng.manual_seed(4)
     for expected in eager:
         np.testing.assert_allclose(compiled(x).numpy(), expected, rtol=1e-12, atol=1e-15)
     assert compiled.cache_info().traces == 1
@@ -448,6 +451,9 @@ FILLS = [
     ("normal_(5.0, 0.0)", 5.0, 5.0),
     ("bernoulli_(1.0)", 1.0, 1.0),
     ("exponential_(1e9)", 0.0, 1e-6),
+    ("cauchy_(5.0, 1e-300)", 5.0, 5.0),
+    ("log_normal_(0.0, 1e-300)", 1.0, 1.0),
+    ("geometric_(0.999999999)", 1.0, 3.0),
     ("random_(3)", 0.0, 2.0),
     ("random_(4, 6)", 4.0, 5.0),
     ("random_()", 0.0, 2.0**53),
@@ -469,6 +475,9 @@ def test_a_tensor_is_filled_with_random_numbers_in_place(call: str, low: float, 
         ("bernoulli_()", "BernoulliBackward2"),
         ("bernoulli_(p)", "BernoulliBackward1"),
         ("exponential_()", "ExponentialBackward0"),
+        ("cauchy_()", "CauchyBackward0"),
+        ("log_normal_()", "LogNormalBackward0"),
+        ("geometric_(0.5)", "GeometricBackward0"),
         ("random_()", "RandomBackward2"),
         ("random_(3)", "RandomBackward1"),
         ("random_(3, 5)", "RandomBackward0"),
@@ -490,12 +499,46 @@ def test_what_is_filled_with_random_numbers_depends_on_nothing(call: str, name: 
         ("normal_(0, -1)", "std >= 0.0"),
         ("bernoulli_(2)", "to be in"),
         ("exponential_(-1)", "lambda > 0.0, but found lambda=-1"),
+        ("cauchy_(0, 0)", "sigma > 0.0, but found sigma=0"),
+        ("log_normal_(0, -1)", "std > 0.0, but found std=-1"),
+        ("geometric_(1)", "p to be in .0, 1., but got p=1"),
+        ("long().cauchy_()", "Cauchy distribution is a continuous probability distribution"),
+        ("long().exponential_()", "Exponential distribution is a continuous probability distribution"),
         ("random_(3, 3)", "less than 'to'"),
     ],
 )
 def test_a_distribution_that_does_not_exist_is_refused(call: str, text: str) -> None:
     with pytest.raises(RuntimeError, match=text):
         eval(f"x.{call}", {"x": factories.zeros(2)})
+
+
+def test_numbers_of_a_distribution_have_its_quantiles() -> None:
+    tg.manual_seed(11)
+    x, quantiles = factories.empty(20000), [0.1, 0.25, 0.5, 0.75, 0.9]
+    for drawn, law in [
+        (x.clone().cauchy_(1.0, 2.0), scipy.stats.cauchy(1.0, 2.0)),
+        (x.clone().log_normal_(0.5, 0.75), scipy.stats.lognorm(0.75, scale=math.exp(0.5))),
+        (x.clone().exponential_(3.0), scipy.stats.expon(scale=1 / 3)),
+        (x.long().geometric_(0.02), scipy.stats.geom(0.02)),
+    ]:
+        below = [(drawn.array <= law.ppf(q)).mean() for q in quantiles]
+        np.testing.assert_allclose(below, law.cdf(law.ppf(quantiles)), atol=0.015)
+
+
+def test_the_default_generator_is_restored_after_a_block() -> None:
+    tg.manual_seed(5)
+    expected = tg.rand(2).tolist()
+    tg.manual_seed(5)
+    with tg.random.fork_rng():
+        tg.random.manual_seed(6)
+    assert tg.rand(2).tolist() == expected
+    with tg.random.fork_rng(devices=[], enabled=False):
+        tg.manual_seed(5)
+    assert tg.rand(2).tolist() == expected
+    with pytest.raises(RuntimeError, match="cuda"), tg.random.fork_rng(devices=["cuda:0"]):
+        pass
+    with pytest.raises(AttributeError, match="no attribute 'missing'"):
+        tg.random.missing  # noqa: B018
 
 
 def test_filling_a_leaf_that_requires_grad_is_refused() -> None:

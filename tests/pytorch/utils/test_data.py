@@ -118,6 +118,39 @@ def test_random_splits() -> None:
 
 
 # -- samplers ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("count", "drop_last", "expected"),
+    [
+        (7, False, [[0, 3, 6], [1, 4, 0], [2, 5, 1]]),
+        (7, True, [[0, 3], [1, 4], [2, 5]]),
+        (6, True, [[0, 3], [1, 4], [2, 5]]),
+        (1, False, [[0], [0], [0]]),
+        (1, True, [[], [], []]),
+        (0, False, [[], [], []]),
+    ],
+)
+def test_processes_share_a_dataset(count: int, drop_last: bool, expected: list[list[int]]) -> None:
+    def samplers(**settings: Any) -> list[Any]:
+        settings |= {"num_replicas": 3, "drop_last": drop_last}
+        return [data.DistributedSampler(range(count), rank=rank, **settings) for rank in range(3)]
+
+    assert [list(x) for x in samplers(shuffle=False)] == expected
+    shuffled = samplers(seed=3)
+    drawn = [i for x in shuffled for i in x]
+    assert [len(x) for x in shuffled] == [len(part) for part in expected]
+    assert set(drawn) == set(range(count)) or drop_last
+    assert [i for x in shuffled for i in x] == drawn
+    shuffled[0].set_epoch(1)
+    assert list(shuffled[0]) == list(data.DistributedSampler(range(count), 3, 0, seed=4, drop_last=drop_last))
+
+
+def test_a_sampler_of_processes_has_to_be_told_which_there_are() -> None:
+    with pytest.raises(RuntimeError, match=r"torch\.distributed, which knows them in PyTorch, is not there"):
+        data.DistributedSampler(range(3))
+    with pytest.raises(ValueError, match=r"Invalid rank 3, rank should be in the interval \[0, 2\]"):
+        data.DistributedSampler(range(3), num_replicas=3, rank=3)
+
+
 def test_samplers() -> None:
     assert list(data.SequentialSampler("abc")) == [0, 1, 2]
     order = data.RandomSampler(range(5), num_samples=12, generator=tg.Generator().manual_seed(0))

@@ -10,6 +10,7 @@ _PARAMETERS = """
 T_0 : int | Number of epochs of the first cycle.
 T_max : int | Number of epochs of half a wave.
 T_mult : int | Factor between the lengths of one cycle and the next.
+adjust_lr_fn : {"original", "match_rms_adamw"} | How the learning rate depends on the shape of a matrix.
 alpha : float | Decay of the mean of squares.
 amsgrad : bool | Whether the largest mean of squares is used.
 anneal_epochs : int | Number of epochs until the last rate.
@@ -17,11 +18,13 @@ anneal_strategy : {"cos", "linear"} | Form of the descent.
 avg_fn : callable | Function of an average, a value and the number of averaged values.
 base_lr : float or sequence of float | Lower bound of the rate, for each group.
 base_momentum : float or sequence of float | Lower bound of the momentum, for each group.
+beta2_decay : float | Exponent of the step number in the share of a new gradient in the mean of squares.
 betas : pair of float | Decays of the mean of gradients and of the mean of squares.
 capturable : bool | Without effect.
 centered : bool | Whether the mean of the gradients is subtracted.
 cooldown : int | Number of epochs after a reduction in which bad epochs are not counted.
 cycle_momentum : bool | Whether the momentum goes the other way.
+d : float | Root mean square of a step above which the step is scaled.
 dampening : float | Share of the gradient that momentum leaves out.
 decay : float | Share of the average that stays.
 decoupled_weight_decay : bool | Whether weight decay is taken from the parameter instead of added to the gradient.
@@ -65,6 +68,8 @@ momentum : float | Momentum.
 momentum_decay : float | Decay of the momentum.
 multi_avg_fn : callable | The same for lists, in place.
 nesterov : bool | Whether the momentum is Nesterov's.
+ns_coefficients : triple of float | Coefficients of the Newton-Schulz iteration.
+ns_steps : int | Number of iterations.
 optimizer : Optimizer | Optimizer whose rates are set.
 params : iterable | Tensors, pairs of a name and a Tensor, or dicts with "params" and the hyperparameters of a group.
 patience : int | Number of bad epochs that are tolerated.
@@ -96,11 +101,16 @@ use_buffers : bool | Whether buffers are averaged.
 warmup : int | Number of steps in which the rate rises from 0.
 weight_decay : float | Factor of the parameter that is added to the gradient.
 
+Adafactor.eps : pair of float | Smallest mean of squares, by default that of the dtype, and smallest scale.
+Muon.eps : float | Smallest norm of a gradient.
+Adafactor.lr : float or Tensor | Largest relative step size.
 AdamW.weight_decay adamw.weight_decay : float | Factor of the parameter that is taken from it, times the learning rate.
 ASGD.alpha : float | Exponent of the decay of the learning rate.
 ASGD.maximize SGD.maximize : bool | Whether the objective is maximized.
 CyclicLR.mode : {"triangular", "triangular2", "exp_range"} | Form of the cycles.
-ChainedScheduler.optimizer : Optimizer | Optimizer of the schedules; by default that of the first one.
+ChainedScheduler.ns_coefficients : triple of float | Coefficients of the Newton-Schulz iteration.
+ns_steps : int | Number of iterations.
+optimizer : Optimizer | Optimizer of the schedules; by default that of the first one.
 ReduceLROnPlateau.mode : {"min", "max"} | Whether the metric is minimized or maximized.
 ReduceLROnPlateau.eps : float | Smallest change of a rate that is made.
 sgd.lr adam.lr adamw.lr rmsprop.lr adagrad.lr : float or callable | Learning rate, or a function of the step number.

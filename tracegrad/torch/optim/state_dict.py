@@ -72,6 +72,7 @@ def _updated(
 
 
 _NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})  # entries with one number for the whole parameter
+_MEANS = {"row_var": -1, "col_var": -2}  # entries that are means along an axis, which stays with size 1
 
 
 def _arrived(x: Tensor, name: str, number: object, p: Any) -> Any:
@@ -85,7 +86,10 @@ def _arrived(x: Tensor, name: str, number: object, p: Any) -> Any:
     array = np.array(x.detach() if hasattr(x, "detach") else x)
     if p is None or name in _NUMBERS:
         return from_numpy(array)
-    if array.shape != tuple(p.shape):
+    expected = list(p.shape)
+    if name in _MEANS and len(expected) > 1:
+        expected[_MEANS[name]] = 1
+    if array.shape != tuple(expected):
         raise ValueError(
             located(f"{name} of parameter {number} has the shape {array.shape}, and the parameter {tuple(p.shape)}")
         )

@@ -17,7 +17,7 @@ from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, stop_gradient
 from tracegrad.torch.functions.core.device import check_device
-from tracegrad.torch.functions.core.generator import Generator, default_generator, stream
+from tracegrad.torch.functions.core.generator import Generator, stream
 from tracegrad.torch.functions.core.operands import as_array
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
@@ -30,13 +30,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Generator",
     "bernoulli",
     "binomial",
-    "default_generator",
-    "get_rng_state",
-    "initial_seed",
-    "manual_seed",
     "multinomial",
     "normal",
     "poisson",
@@ -47,62 +42,7 @@ __all__ = [
     "randn",
     "randn_like",
     "randperm",
-    "seed",
-    "set_rng_state",
 ]
-
-
-# -- the default generator -------------------------------------------------------------------------------------------
-def manual_seed(seed: int) -> Generator:
-    """Seed the default generator, and return it.
-
-    >>> manual_seed(0).initial_seed()
-    0
-    """
-    return default_generator.manual_seed(seed)
-
-
-def seed() -> int:
-    """Seed the default generator unpredictably, and return the seed.
-
-    >>> seed() == initial_seed()
-    True
-    """
-    return default_generator.seed()
-
-
-def initial_seed() -> int:
-    """Return the seed of the default generator.
-
-    >>> _ = manual_seed(3)
-    >>> initial_seed()
-    3
-    """
-    return default_generator.initial_seed()
-
-
-def get_rng_state() -> Any:
-    """Return the state of the default generator.
-
-    >>> state = get_rng_state()
-    >>> x = rand(2)
-    >>> set_rng_state(state)
-    >>> bool((rand(2) == x).all())
-    True
-    """
-    return wrap(default_generator.get_state())
-
-
-def set_rng_state(new_state: Tensor) -> None:
-    """Restore a state of the default generator.
-
-    >>> state = get_rng_state()
-    >>> x = rand(2)
-    >>> set_rng_state(state)
-    >>> bool((rand(2) == x).all())
-    True
-    """
-    default_generator.set_state(plain(new_state))
 
 
 # -- draws of arrays -------------------------------------------------------------------------------------------------
@@ -448,10 +388,52 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     """Fill with numbers from the exponential distribution of rate `lambd`."""
     if lambd <= 0:
         raise RuntimeError(located(f"exponential_ expects lambda > 0.0, but found lambda={lambd}"))
-    _floating("exponential_", self.dtype)
+    _require_continuous("Exponential", self.dtype)
     return _fill(
         self, "ExponentialBackward0", stream("exponential_", generator).standard_exponential(self.shape) / lambd
     )
+
+
+@tensor_method("cauchy_")
+def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Any:
+    """Fill with numbers from the Cauchy distribution around `median`, of half-width `sigma` at half the density."""
+    if sigma <= 0:
+        raise RuntimeError(located(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}"))
+    _require_continuous("Cauchy", self.dtype)
+    angles = (stream("cauchy_", generator).random(self.shape) - 0.5) * np.pi
+    return _fill(self, "CauchyBackward0", np.tan(angles) * sigma + median)
+
+
+@tensor_method("log_normal_")
+def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Any:
+    """Fill with exponentials of numbers from the normal distribution with this mean and standard deviation."""
+    if std <= 0:
+        raise RuntimeError(located(f"log_normal_ expects std > 0.0, but found std={std}"))
+    _require_floating("log_normal_", self.dtype)
+    drawn = stream("log_normal_", generator).standard_normal(self.shape)
+    return _fill(self, "LogNormalBackward0", np.exp(drawn * std + mean))
+
+
+@tensor_method("geometric_")
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Any:
+    """Fill with numbers of trials until the first success, which has the probability `p` in each trial."""
+    if not 0 < p < 1:
+        raise RuntimeError(located(f"geometric_ expects p to be in (0, 1), but got p={p}"))
+    if self.dtype.kind not in "fiu":
+        raise UnsupportedError(located(f"geometric_ is not implemented for dtype {self.dtype}"))
+    failures = np.log1p(-stream("geometric_", generator).random(self.shape)) / np.log1p(-p)
+    return _fill(self, "GeometricBackward0", np.maximum(np.ceil(failures), 1.0))
+
+
+def _require_floating(name: str, dtype: DType) -> None:
+    if dtype.kind != "f":
+        raise UnsupportedError(located(f"{name} is not implemented for dtype {dtype}"))
+
+
+def _require_continuous(name: str, dtype: DType) -> None:
+    if dtype.kind != "f":
+        text = "distribution is a continuous probability distribution. dtype must be a floating point but you specified"
+        raise RuntimeError(located(f"{name} {text} {dtype}"))
 
 
 @tensor_method("random_")

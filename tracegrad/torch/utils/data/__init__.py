@@ -16,6 +16,7 @@ from tracegrad.torch.utils.data.dataset import (
 )
 from tracegrad.torch.utils.data.sampler import (
     BatchSampler,
+    DistributedSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -30,6 +31,7 @@ __all__ = [
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DistributedSampler",
     "IterableDataset",
     "RandomSampler",
     "Sampler",

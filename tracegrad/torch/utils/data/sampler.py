@@ -14,6 +14,7 @@ from tracegrad.torch.tape.tensors.random import multinomial, randint, randperm
 
 __all__ = [
     "BatchSampler",
+    "DistributedSampler",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
@@ -252,6 +253,78 @@ class BatchSampler(Sampler[list[int]]):
     def __len__(self) -> int:
         count = len(self.sampler)  # type: ignore[arg-type]
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+
+class DistributedSampler(Sampler[int]):
+    """Sampler of the indices of one of several processes that share a dataset.
+
+    All processes get the same number of indices: some indices come twice, or with `drop_last` the last ones are left
+    out. `set_epoch` before each epoch gives it another order.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Dataset with a length.
+    num_replicas : int
+        Number of processes. PyTorch's default, the size of the process group, is not there.
+    rank : int
+        Number of this process, from 0 on.
+    shuffle : bool, default True
+        Whether the order is random, the same one in all processes.
+    seed : int, default 0
+        Seed of the order.
+    drop_last : bool, default False
+        Whether the last indices are left out, instead of taking others twice.
+
+    Raises
+    ------
+    RuntimeError
+        If `num_replicas` or `rank` is missing.
+    ValueError
+        If `rank` is not the number of a process.
+
+    Examples
+    --------
+    >>> [list(DistributedSampler(range(5), num_replicas=2, rank=rank, shuffle=False)) for rank in (0, 1)]
+    [[0, 2, 4], [1, 3, 0]]
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ):
+        if num_replicas is None or rank is None:
+            raise RuntimeError(
+                "DistributedSampler requires num_replicas and rank: torch.distributed, which knows them in PyTorch, is "
+                "not there (tracegrad.dask computes gradients over chunks of data)"
+            )
+        if not 0 <= rank < num_replicas:
+            raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+        self.epoch, self.shuffle, self.seed, self.drop_last = 0, shuffle, seed, drop_last
+        count = len(dataset)
+        self.num_samples = count // num_replicas if drop_last else -(-count // num_replicas)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        indices = list(range(len(self.dataset)))
+        if self.shuffle:
+            generator = Generator().manual_seed(self.seed + self.epoch)
+            indices = randperm(len(indices), generator=generator).tolist()
+        indices = list(itertools.islice(itertools.cycle(indices), self.total_size))
+        return iter(indices[self.rank :: self.num_replicas])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the number of the epoch, which belongs to the seed of the order."""
+        self.epoch = epoch
 
 
 def _check_count(name: str, count: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.settings import settings
-from tracegrad.torch.tape.tensors.random import manual_seed
+from tracegrad.torch.tape.tensors.default_rng import manual_seed
 from tracegrad.torch.utils.data.dataset import IterableDataset
 from tracegrad.torch.utils.data.worker import INFO, EndOfSamples, Fetch, WorkerInfo, WorkerTask, fetcher
 
