@@ -140,7 +140,7 @@ class UninitializedTensorMixin(Tensor):
         self.array = value.array
 
     @property
-    def array(self) -> NDArray:  # type: ignore[override]
+    def array(self) -> NDArray:
         """Raise ValueError: there is no value."""
         raise ValueError(located(_NO_VALUE.format(type(self).__name__)))
 
@@ -156,7 +156,8 @@ class UninitializedTensorMixin(Tensor):
     @property
     def dtype(self) -> DType:
         """Return the dtype of the value to come."""
-        return self.data.dtype
+        dtype: DType = self.__dict__["_empty"].dtype
+        return dtype
 
     @property
     def data(self) -> Tensor:

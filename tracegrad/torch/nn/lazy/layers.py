@@ -125,7 +125,7 @@ class _LazyConvolution(LazyModuleMixin):
         self.in_channels = input.shape[rank - plain]
         if self.in_channels % self.groups:
             raise ValueError(located("in_channels must be divisible by groups"))
-        self.weight.materialize(self._shape())  # type: ignore[attr-defined]
+        self.weight.materialize(self._shape())
         if self.bias is not None:
             self.bias.materialize(self.out_channels)
         self.reset_parameters()

@@ -61,7 +61,7 @@ class LazyModuleMixin(Module):
         if self.has_uninitialized_params():
             raise RuntimeError(located(f"module {type(self).__name__} has not been fully initialized"))
         if self.cls_to_become is not None:
-            self.__class__ = self.cls_to_become
+            self.__class__ = self.cls_to_become  # type: ignore[assignment]
         else:
             self._initialized = True
 
