@@ -10,6 +10,7 @@ import numpy as _np
 from tracegrad.torch.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from tracegrad.torch.nn.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from tracegrad.torch.nn.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d
+from tracegrad.torch.nn.linear import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from tracegrad.torch.nn.pooling import AdaptiveMaxPool1d as AdaptiveMaxPool1d
 from tracegrad.torch.nn.pooling import AdaptiveMaxPool2d as AdaptiveMaxPool2d
 from tracegrad.torch.nn.pooling import AdaptiveMaxPool3d as AdaptiveMaxPool3d
@@ -42,6 +43,7 @@ from tracegrad.torch.nn.conv import ConvTranspose3d as ConvTranspose3d
 from tracegrad.torch.nn.loss import CosineEmbeddingLoss as CosineEmbeddingLoss
 from tracegrad.torch.nn.loss import CosineSimilarity as CosineSimilarity
 from tracegrad.torch.nn.loss import CrossEntropyLoss as CrossEntropyLoss
+from tracegrad.torch.nn.container import DataParallel as DataParallel
 from tracegrad.torch.nn.dropout import Dropout as Dropout
 from tracegrad.torch.nn.dropout import Dropout1d as Dropout1d
 from tracegrad.torch.nn.dropout import Dropout2d as Dropout2d
@@ -52,6 +54,8 @@ from tracegrad.torch.nn.linear import EmbeddingBag as EmbeddingBag
 from tracegrad.torch.nn.dropout import FeatureAlphaDropout as FeatureAlphaDropout
 from tracegrad.torch.nn.reshaping import Flatten as Flatten
 from tracegrad.torch.nn.upsampling import Fold as Fold
+from tracegrad.torch.nn.pooling import FractionalMaxPool2d as FractionalMaxPool2d
+from tracegrad.torch.nn.pooling import FractionalMaxPool3d as FractionalMaxPool3d
 from tracegrad.torch.nn.activation import GELU as GELU
 from tracegrad.torch.nn.activation import GLU as GLU
 from tracegrad.torch.nn.rnn import GRU as GRU
@@ -123,6 +127,7 @@ from tracegrad.torch.nn.normalization import RMSNorm as RMSNorm
 from tracegrad.torch.nn.rnn import RNN as RNN
 from tracegrad.torch.nn.rnn import RNNBase as RNNBase
 from tracegrad.torch.nn.rnn import RNNCell as RNNCell
+from tracegrad.torch.nn.activation import RReLU as RReLU
 from tracegrad.torch.nn.activation import ReLU as ReLU
 from tracegrad.torch.nn.activation import ReLU6 as ReLU6
 from tracegrad.torch.nn.reshaping import ReflectionPad1d as ReflectionPad1d

@@ -33,11 +33,12 @@ __all__ = ["NAMES"]
 
 # Layers and losses of `nn.functional` that the package exports under the same names.
 _LAYERS = (
-    "adaptive_avg_pool1d", "avg_pool1d", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
-    "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity",
-    "dropout", "group_norm", "hardshrink", "hinge_embedding_loss", "layer_norm", "margin_ranking_loss",
-    "channel_shuffle", "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pdist", "pixel_shuffle",
-    "pixel_unshuffle", "prelu", "rms_norm", "selu", "threshold", "triplet_margin_loss",
+    "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "bilinear", "celu", "celu_", "channel_shuffle", "conv1d",
+    "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
+    "cosine_similarity", "dropout", "feature_alpha_dropout", "group_norm", "hardshrink", "hinge_embedding_loss",
+    "layer_norm", "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pdist",
+    "pixel_shuffle", "pixel_unshuffle", "prelu", "rms_norm", "rrelu", "rrelu_", "selu", "selu_", "threshold",
+    "threshold_", "triplet_margin_loss",
 )  # fmt: skip
 
 # Functions that take layout=, pin_memory= and memory_format=.

@@ -32,6 +32,7 @@ __all__ = [
     "LogSoftmax",
     "Mish",
     "PReLU",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "SiLU",
@@ -79,6 +80,28 @@ class ReLU(_InplaceActivation, function=F.relu):
     >>> ReLU()(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
+
+
+class RReLU(_InplaceActivation, function=F.rrelu):
+    """x for x > 0, and otherwise x times a slope: in training a random one for each element, else the mean.
+
+    RuntimeError in a call if `lower` is above `upper`.
+
+    >>> import tracegrad as tg
+    >>> RReLU(0.25, 0.75).eval()(tg.tensor([-1.0, 2.0]))
+    tensor([-0.5000,  2.0000])
+    """
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False):
+        super().__init__(inplace)
+        self.lower, self.upper = lower, upper
+
+    def forward(self, input: Array) -> Array:
+        """Return the output, in the shape of the input."""
+        return self._function(input, self.lower, self.upper, self.training, inplace=self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}{', inplace=True' if self.inplace else ''}"
 
 
 class ReLU6(_InplaceActivation, function=F.relu6):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracegrad.typing import Array
 
 
-__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+__all__ = ["DataParallel", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
 def _normalized_index(index: int, count: int) -> int:
@@ -392,3 +392,23 @@ class ParameterDict(Module):
 
     def extra_repr(self) -> str:
         return "\n".join(_line(key, x) for key, x in self.items())
+
+
+class DataParallel(Module):
+    """Module in the attribute `module`, as PyTorch wraps it to compute on several GPUs: here a call is its call.
+
+    The names in the state begin with `module`.
+
+    >>> from tracegrad.torch.nn import Linear
+    >>> list(DataParallel(Linear(2, 1)).state_dict())
+    ['module.weight', 'module.bias']
+    """
+
+    def __init__(self, module: Module, device_ids: object = None, output_device: object = None, dim: int = 0):
+        super().__init__()
+        self.module: Any = module
+        self.device_ids: list[int] = []  # as in PyTorch without a GPU
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Return the result of the module."""
+        return self.module(*inputs, **kwargs)

@@ -30,6 +30,7 @@ ceil_mode : bool | Whether the output size is rounded up.
 clip_value : float | Bound.
 count_include_pad : bool | Whether the zeros of the padding count in the mean.
 custom_decoder custom_encoder : Module | Module to use in its place.
+cutoffs : sequence of int | First classes of the clusters, in ascending order.
 d_model : int | Number of features.
 data : Tensor or ndarray | Value, whose memory is shared; without it there are no elements.
 decoder_layer encoder_layer : Module | Layer, which is copied.
@@ -38,7 +39,9 @@ device : str or device | Device, which is "cpu".
 dilation : int or tuple of int | Distance of the elements of a window.
 dim : int | Dimension.
 dim_feedforward : int | Number of features inside of the feed-forward network.
+device_ids output_device : object | Without effect.
 distance_function : callable | Distance of two arrays of vectors; by default the 2-norm.
+div_value : float | Ratio of the numbers of features of one cluster and the next.
 divisor_override : int | Divisor of the sum of a window.
 downscale_factor : int | Factor r.
 dropout : float | Probability with which an element is dropped in training.
@@ -56,6 +59,7 @@ full : bool | Whether constant terms are included.
 gain : float | Factor.
 generator : Generator | Source of random numbers; by default the default generator.
 groups : int | Number of groups of channels.
+head_bias : bool | Whether the head has a bias.
 hidden_size : int | Number of features of the state.
 ignore_index : int | Class that is ignored.
 importance_scores : Tensor | Numbers in place of the values, of which the smallest are pruned.
@@ -78,6 +82,7 @@ leave_parametrized : bool | Whether the present value stays, instead of the orig
 lengths : Tensor or sequence of int | Lengths of the sequences.
 log_input : bool | Whether the input is the logarithm of the mean.
 log_target : bool | Whether the target is given as logarithms.
+lower upper : float | Bounds of the slope below 0.
 margin : float | Margin.
 mask : Tensor | 0 where the parameter is pruned, 1 elsewhere.
 mask_check : bool | Without effect.
@@ -91,6 +96,7 @@ modules : iterable of Module | Modules.
 momentum : float | Share of the new statistics in the running statistics; None: their mean.
 n : float or "fro" | Order of the norm.
 n_power_iterations : int | Number of power iterations at each call.
+n_classes : int | Number of classes.
 name : str | Name of the parameter.
 negative_slope : float | Slope below 0.
 nhead num_heads : int | Number of heads.
@@ -112,6 +118,7 @@ orthogonal_map : {"matrix_exp", "cayley", "householder"} | Map to orthogonal mat
 out_channels : int | Number of channels of the output.
 out_features : int | Size of the last dimension of the output.
 output_padding : int or tuple of int | Number of additional elements at the end of each output dimension.
+output_ratio : float or tuple of float | Ratio of the sizes of output and input, between 0 and 1.
 output_size : int or tuple of int | Sizes of the output; None keeps a size.
 p : float | Probability with which an element is 0.
 packed_sequences sequence : PackedSequence | Packed sequences.
@@ -146,7 +153,8 @@ std : float | Standard deviation.
 stride : int or tuple of int | Distance of the windows.
 swap : bool | Whether the smaller one of the two negative distances counts.
 tensor : Tensor | Tensor, which is filled in place.
-tensor_name : str | Name of the parameter or buffer.
+tensor_n_classes : int | Number of classes.
+name : str | Name of the parameter or buffer.
 tensors : iterable of Tensor | Tensors.
 threshold : float | Threshold.
 total_length : int | Length of the padded sequences; by default that of the longest one.
@@ -208,7 +216,7 @@ invert_permutation : Tensor | Inverse.
 calculate_gain : float | Factor.
 constant_ dirac_ eye_ kaiming_normal_ kaiming_uniform_ normal_ ones_ orthogonal_ : Tensor | The Tensor.
 sparse_ trunc_normal_ uniform_ xavier_normal_ xavier_uniform_ zeros_ : Tensor | The Tensor.
-clip_grad_norm_ : Tensor | Norm before the gradients were scaled.
+clip_grad_norm clip_grad_norm_ : Tensor | Norm before the gradients were scaled.
 clip_grad_value_ clip_grads_with_norm_ vector_to_parameters : None | Nothing.
 get_total_norm : Tensor | Norm.
 parameters_to_vector : Tensor | Vector of all elements.
@@ -224,6 +232,9 @@ AvgPool3d MaxPool3d LPPool3d : (N, C, D, H, W) or (C, D, H, W) | (N, C, D_out, H
 MaxUnpool1d : (N, C, L) or (C, L) | (N, C, L_out)
 MaxUnpool2d : (N, C, H, W) or (C, H, W) | (N, C, H_out, W_out)
 MaxUnpool3d : (N, C, D, H, W) or (C, D, H, W) | (N, C, D_out, H_out, W_out)
+FractionalMaxPool2d : (N, C, H, W) or (C, H, W) | (N, C, *output_size)
+FractionalMaxPool3d : (N, C, D, H, W) or (C, D, H, W) | (N, C, *output_size)
+AdaptiveLogSoftmaxWithLoss : (N, in_features), and a target (N,) | (N,), and the loss ()
 BatchNorm1d LazyBatchNorm1d : (N, C) or (N, C, L) | the same
 BatchNorm2d LazyBatchNorm2d : (N, C, H, W) | the same
 BatchNorm3d LazyBatchNorm3d : (N, C, D, H, W) | the same
@@ -232,8 +243,8 @@ InstanceNorm2d LazyInstanceNorm2d : (N, C, H, W) or (C, H, W) | the same
 InstanceNorm3d LazyInstanceNorm3d : (N, C, D, H, W) or (C, D, H, W) | the same
 GroupNorm LocalResponseNorm : (N, C, *) | the same
 LayerNorm RMSNorm : (*, *normalized_shape) | the same
-CELU ELU GELU SELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish : (*) | the same
-ReLU ReLU6 SiLU Sigmoid Softmax Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold : (*) | the same
+CELU ELU GELU RReLU SELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax : (*) | the same
+Mish ReLU ReLU6 SiLU Sigmoid Softmax Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold : (*) | the same
 GLU : (*, n, *) | (*, n / 2, *)
 PReLU : (*) or (N, C, *) | the same
 Softmax2d : (N, C, H, W) or (C, H, W) | the same

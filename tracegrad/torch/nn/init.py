@@ -7,6 +7,7 @@ recorded. `fan_in` and `fan_out` of a weight of shape (out, in, ...) are `in` an
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from tracegrad.torch.functions.core.generator import stream
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.tape.tensors import random
-from tracegrad.torch.tape.tensors.random import Generator
+from tracegrad.torch.tape.tensors.default_rng import Generator
 from tracegrad.torch.tape.tensors.tensor import of_array
 
 if TYPE_CHECKING:
@@ -340,6 +341,26 @@ def _require(tensor: Tensor, count: int) -> None:
 
 def _as(tensor: Tensor, array: NDArray) -> Any:
     return of_array(np.asarray(array, tensor.dtype))
+
+
+# -- PyTorch's names before 0.4 ----------------------------------------------------------------------------------------
+_DEPRECATED = (
+    *("constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal", "sparse", "uniform"),
+    *("xavier_normal", "xavier_uniform"),
+)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name not in _DEPRECATED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    fill: Callable[..., Any] = globals()[f"{name}_"]
+
+    def deprecated(*args: object, **kwargs: object) -> Any:
+        text = f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`."
+        warnings.warn(located(text), FutureWarning, stacklevel=2)
+        return fill(*args, **kwargs)
+
+    return deprecated
 
 
 MODULE_DOCS.document(globals(), __all__)

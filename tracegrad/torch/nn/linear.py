@@ -1,26 +1,29 @@
-"""Modules with weight matrices: `Linear`, `Bilinear`, and embeddings, which select rows."""
+"""Modules with weight matrices: `Linear`, `Bilinear`, embeddings, which select rows, and the adaptive softmax."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracegrad.errors import UnsupportedError
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn import init
+from tracegrad.torch.nn.container import ModuleList, Sequential
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
 from tracegrad.typing import Array
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
     from tracegrad.typing import DeviceLike, DTypeLike
 
 
-__all__ = ["Bilinear", "Embedding", "EmbeddingBag", "Identity", "Linear"]
+__all__ = ["AdaptiveLogSoftmaxWithLoss", "Bilinear", "Embedding", "EmbeddingBag", "Identity", "Linear"]
 
 
 class Identity(Module):
@@ -269,3 +272,119 @@ class EmbeddingBag(RowTable):
     def extra_repr(self) -> str:
         sizes = f"{self.num_embeddings}, {self.embedding_dim}"
         return f"{sizes}{self._norm_repr()}, mode={self.mode!r}{self._padding_repr()}"
+
+
+# -- many classes ------------------------------------------------------------------------------------------------------
+class AdaptiveSoftmaxOutput(NamedTuple):
+    """Log probabilities of the targets, and the mean of their negatives."""
+
+    output: Array
+    loss: Array
+
+
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """Log softmax over many classes, of which the frequent ones come first; rare ones have smaller matrices.
+
+    `cutoffs` divide the classes into a shortlist and clusters. Cluster i is computed from in_features / div_value**i
+    features, and only if a target belongs to it. The result of a call is the log probabilities of the targets and their
+    negative mean. Source: E. Grave, A. Joulin, M. Cisse, D. Grangier, H. Jegou, "Efficient softmax approximation for
+    GPUs", 2017. ValueError for cutoffs that do not ascend between 1 and n_classes - 1; RuntimeError for targets that do
+    not fit the input, or are no classes.
+
+    >>> import tracegrad as tg
+    >>> layer = AdaptiveLogSoftmaxWithLoss(8, 10, cutoffs=[3, 6], div_value=2.0)
+    >>> layer(tg.ones(2, 8), tg.tensor([1, 9])).output.shape
+    torch.Size([2])
+    >>> layer.log_prob(tg.ones(2, 8)).exp().sum(1).detach()
+    tensor([1.0000, 1.0000])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        device: DeviceLike = None,
+        dtype: DTypeLike = None,
+    ):
+        super().__init__()
+        limits = list(cutoffs)
+        if not limits:
+            raise ValueError("cutoffs should be a sequence of length larger than 0")
+        ascends = all(a < b for a, b in zip([0, *limits], [*limits, n_classes]))
+        if not ascends or any(int(limit) != limit for limit in limits):
+            raise ValueError(
+                "cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each "
+                "value is between 1 and n_classes-1"
+            )
+        self.in_features, self.n_classes, self.cutoffs = in_features, n_classes, [*limits, n_classes]
+        self.div_value, self.head_bias = div_value, head_bias
+        self.shortlist_size, self.n_clusters = limits[0], len(limits)
+        self.head_size = self.shortlist_size + self.n_clusters
+        self.head = Linear(in_features, self.head_size, head_bias, device, dtype)
+        self.tail = ModuleList()
+        for k, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
+            features = int(in_features // div_value ** (k + 1))
+            first, second = (in_features, features), (features, high - low)
+            self.tail.append(Sequential(*[Linear(*sizes, False, device, dtype) for sizes in (first, second)]))
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        self.head.reset_parameters()
+        for projection in self.tail:
+            for layer in projection:
+                layer.reset_parameters()
+
+    def forward(self, input_: Any, target_: Any) -> AdaptiveSoftmaxOutput:
+        """Return the log probabilities of the targets, () or (N,), and their negative mean."""
+        _check_targets(input_, target_)
+        is_batched = len(target_.shape) > 0
+        input, target = (input_, target_) if is_batched else (input_[None], target_[None])
+        where = FUNCTIONS["where"]
+        if not bool(((target >= 0) & (target < self.n_classes)).all()):
+            low, high = target.min().item(), target.max().item()
+            text = f"Target values should be in [0, {self.n_classes - 1}], but values in range [{low}, {high}] were"
+            raise RuntimeError(located(f"{text} found. "))
+        columns, inside = target, 0.0
+        for k, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
+            mask = (target >= low) & (target < high)
+            if not bool(mask.any()):
+                continue
+            of_cluster = F.log_softmax(self.tail[k](input), 1)
+            places = where(mask, target - low, 0)
+            inside = where(mask, of_cluster.gather(1, places[:, None])[:, 0], inside)
+            columns = where(mask, self.shortlist_size + k, columns)
+        output = F.log_softmax(self.head(input), 1).gather(1, columns[:, None])[:, 0] + inside
+        loss = (-output).mean()
+        return AdaptiveSoftmaxOutput(output if is_batched else output[0], loss)
+
+    def log_prob(self, input: Array) -> Array:
+        """Return the log probabilities of all classes, (N, n_classes)."""
+        return self._log_prob(input, self.head(input))
+
+    def _log_prob(self, input: Array, head: Any) -> Array:
+        of_head = F.log_softmax(head, 1)
+        parts = [of_head[:, : self.shortlist_size]]
+        for k, projection in enumerate(self.tail):
+            column = self.shortlist_size + k
+            parts.append(F.log_softmax(projection(input), 1) + of_head[:, column : column + 1])
+        result: Array = FUNCTIONS["cat"](parts, 1)
+        return result
+
+    def predict(self, input: Array) -> Array:
+        """Return the class with the highest probability, (N,)."""
+        result: Array = FUNCTIONS["argmax"](self.log_prob(input), 1)
+        return result
+
+
+def _check_targets(input: Array, target: Array) -> None:
+    rank = len(target.shape)
+    if rank > 1:
+        raise RuntimeError(located("0D or 1D target tensor expected, multi-target not supported"))
+    if rank == 1 and input.shape[0] != target.shape[0]:
+        raise RuntimeError(located("Input and target should have the same size in the batch dimension."))
+    if len(input.shape) != rank + 1:
+        text = f"{rank}D target tensor expects {rank + 1}D input tensors, but found inputs with size {input.shape}"
+        raise RuntimeError(located(text))

@@ -14,6 +14,9 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.typing import Array
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracegrad.torch.tape.tensors.tensor import Tensor
     from tracegrad.typing import Sizes
 
 
@@ -27,6 +30,8 @@ __all__ = [
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
@@ -345,4 +350,54 @@ class AdaptiveMaxPool3d(_AdaptiveMax, function=F.adaptive_max_pool3d):
     >>> import tracegrad as tg
     >>> AdaptiveMaxPool3d(2)(tg.ones(1, 4, 4, 4)).shape
     torch.Size([1, 2, 2, 2])
+    """
+
+
+# -- random windows ----------------------------------------------------------------------------------------------------
+class _FractionalMaxPool(FunctionModule):
+    """Maxima of windows at random places."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        output_size: Sizes | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ):
+        super().__init__()
+        name = type(self).__name__
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        ratios = [output_ratio] if isinstance(output_ratio, int | float) else output_ratio or ()
+        if not all(0 < ratio < 1 for ratio in ratios):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+        self.kernel_size, self.return_indices = kernel_size, return_indices
+        self.output_size, self.output_ratio = output_size, output_ratio
+        self.register_buffer("_random_samples", _random_samples)
+
+    def forward(self, input: Array) -> Array:
+        """Return the output, and the indices with `return_indices`."""
+        return self._function(
+            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool, function=F.fractional_max_pool2d):
+    """The maxima of windows at random places, as `nn.functional.fractional_max_pool2d`.
+
+    >>> import tracegrad as tg
+    >>> FractionalMaxPool2d(2, output_size=3)(tg.ones(1, 1, 6, 6)).shape
+    torch.Size([1, 1, 3, 3])
+    """
+
+
+class FractionalMaxPool3d(_FractionalMaxPool, function=F.fractional_max_pool3d):
+    """The maxima of windows at random places, as `nn.functional.fractional_max_pool3d`.
+
+    >>> import tracegrad as tg
+    >>> FractionalMaxPool3d(2, output_ratio=0.5)(tg.ones(1, 6, 6, 6)).shape
+    torch.Size([1, 3, 3, 3])
     """

@@ -150,6 +150,7 @@ out_int32 : bool | Whether the indices are int32.
 out_proj_bias : Tensor or ndarray | Bias of the output projection, (E,).
 out_proj_weight : Tensor or ndarray | Weight of the output projection, (E, E).
 output_padding : int or tuple of int | Number of additional elements at the end of each output dimension.
+output_ratio : float or sequence of float | Ratio of the sizes of output and input.
 output_size : int or tuple of int | Sizes of the output.
 p : float | Order of the norm.
 pad : sequence of int | Pairs of counts, beginning with the last dimension.
@@ -234,6 +235,7 @@ xs : Tensor or ndarray | Operands.
 y : Tensor or ndarray | Values of the function.
 zero_infinity : bool | Whether infinite losses become 0.
 
+rrelu.lower rrelu.upper : float | Bound of the slope below 0.
 adaptive_avg_pool1d.output_size adaptive_max_pool1d.output_size : int | Size of the output.
 addcmul.value addcdiv.value : float | Factor of the product, or of the quotient.
 addmv.input : Tensor or ndarray | Vector to add, which broadcasts.

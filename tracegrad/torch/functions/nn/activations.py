@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
-from tracegrad.numpy_api.operands import arrays
+from tracegrad.numpy_api.operands import arrays, operands
 from tracegrad.ops.core.op import Carrier, named, one_node
 from tracegrad.ops.elementwise.table import (
     absolute,
@@ -34,6 +34,7 @@ from tracegrad.ops.elementwise.table import tanh as tanh_of
 from tracegrad.ops.nn import activations
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.dims import dim_of, one, size_error, type_name
+from tracegrad.torch.functions.core.generator import stream
 from tracegrad.torch.functions.core.operands import floating, in_floats, is_whole
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS
@@ -73,6 +74,26 @@ def leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
     """x for x > 0, and negative_slope * x otherwise."""
     result: Array = activations.leaky_relu(floating(input), negative_slope=float(negative_slope))
     return result
+
+
+@updating
+def rrelu(input: Array, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Array:
+    """x for x > 0, and otherwise x times a slope: in training a random one in [lower, upper), else their mean.
+
+    Source: B. Xu, N. Wang, T. Chen, M. Li, "Empirical evaluation of rectified activations in convolutional network",
+    2015. RuntimeError if `lower` is above `upper`.
+    """
+    if lower > upper:
+        raise RuntimeError(located("Lower bound should be less than or equal to the upper bound"))
+    x = floating(input)
+    factors = stream("rrelu").random(x.shape, np.float64) * (upper - lower) + lower if training else None
+    return _rrelu(x, (lower + upper) / 2 if factors is None else factors.astype(x.dtype))
+
+
+@one_node("RreluWithNoiseBackward0")
+def _rrelu(x: Array, factors: Array) -> Array:
+    x, factors = operands(x, factors)
+    return where(greater(x, 0.0), x, multiply(x, factors))
 
 
 @updating
@@ -317,3 +338,36 @@ def softmin(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = Non
 def log_softmax(input: Array, dim: int, _stacklevel: int = 3, dtype: DTypeLike = None) -> Array:
     """log(softmax(x)) along `dim`, precise where the softmax is small."""
     return reductions.log_softmax(input, dim, dtype)
+
+
+# -- in place --------------------------------------------------------------------------------------------------------
+_IN_PLACE_DOC = """Update a Tensor in place, as `{name}(input, ..., inplace=True)`.
+
+Parameters
+----------
+input : Tensor
+    Tensor to update.
+*args, **kwargs
+    Other arguments of `{name}`.
+
+Returns
+-------
+Tensor
+    The input.
+"""
+
+
+def _in_place(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def update(input: Array, *args: object, **kwargs: object) -> Any:
+        return fn(input, *args, inplace=True, **kwargs)
+
+    name = fn.__name__
+    update.__name__ = update.__qualname__ = f"{name}_"
+    update.__doc__ = _IN_PLACE_DOC.format(name=name)
+    return update
+
+
+# PyTorch's functions with an underscore.
+IN_PLACE_FORMS: dict[str, Callable[..., Any]] = {
+    f"{fn.__name__}_": _in_place(fn) for fn in (celu, elu, hardtanh, leaky_relu, relu, rrelu, selu, threshold)
+}

@@ -24,6 +24,7 @@ from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 from tracegrad.torch.functions.math.extrema import amax, amin
 from tracegrad.torch.functions.math.statistics import pdist
 from tracegrad.torch.functions.nn.activations import (
+    IN_PLACE_FORMS,
     celu,
     elu,
     gelu,
@@ -39,6 +40,7 @@ from tracegrad.torch.functions.nn.activations import (
     prelu,
     relu,
     relu6,
+    rrelu,
     selu,
     silu,
     softmax,
@@ -76,6 +78,7 @@ from tracegrad.torch.functions.nn.dropout import (
     feature_alpha_dropout,
     gumbel_softmax,
 )
+from tracegrad.torch.functions.nn.fractional_pooling import fractional_max_pool2d, fractional_max_pool3d
 from tracegrad.torch.functions.nn.interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
 from tracegrad.torch.functions.nn.linear_layers import bilinear, embedding, embedding_bag, linear
 from tracegrad.torch.functions.nn.losses import (
@@ -143,18 +146,22 @@ __all__ = [
     "bilinear", "binary_cross_entropy", "binary_cross_entropy_with_logits", "celu", "channel_shuffle", "conv1d",
     "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
     "cosine_similarity", "cross_entropy", "ctc_loss", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu",
-    "embedding", "embedding_bag", "feature_alpha_dropout", "fold", "gaussian_nll_loss", "gelu", "glu", "grid_sample",
-    "group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss",
-    "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear",
-    "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "margin_ranking_loss",
-    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss",
-    "multi_head_attention_forward", "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss",
-    "nll_loss", "normalize", "one_hot", "pad", "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle",
-    "poisson_nll_loss", "prelu", "relu", "relu6", "rms_norm", "scaled_dot_product_attention", "selu", "sigmoid",
-    "silu", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
-    "tanhshrink", "threshold", "triplet_margin_loss", "triplet_margin_with_distance_loss", "unfold", "upsample",
-    "upsample_bilinear", "upsample_nearest",
+    "embedding", "embedding_bag", "feature_alpha_dropout", "fold", "fractional_max_pool2d", "fractional_max_pool3d",
+    "gaussian_nll_loss", "gelu", "glu", "grid_sample", "group_norm", "gumbel_softmax", "hardshrink", "hardsigmoid",
+    "hardswish", "hardtanh", "hinge_embedding_loss", "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss",
+    "layer_norm", "leaky_relu", "linear", "local_response_norm", "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d",
+    "lp_pool3d", "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d",
+    "max_unpool3d", "mish", "mse_loss", "multi_head_attention_forward", "multi_margin_loss", "multilabel_margin_loss",
+    "multilabel_soft_margin_loss", "nll_loss", "normalize", "one_hot", "pad", "pairwise_distance", "pdist",
+    "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu", "relu", "relu6", "rms_norm", "rrelu",
+    "scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss", "softmax",
+    "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold", "triplet_margin_loss",
+    "triplet_margin_with_distance_loss", "unfold", "upsample", "upsample_bilinear", "upsample_nearest",
 ]  # fmt: skip
+
+# Updates in place, under PyTorch's names with an underscore.
+celu_, elu_, hardtanh_, leaky_relu_, relu_, rrelu_, selu_, threshold_ = IN_PLACE_FORMS.values()
+__all__ += list(IN_PLACE_FORMS)
 
 
 def one_hot(tensor: ArrayLike, num_classes: int = -1) -> Array:

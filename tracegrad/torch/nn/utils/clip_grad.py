@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "clip_grad_norm",
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
@@ -150,6 +152,25 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
         for p in args:
             p.copy_(vec[start : start + p.numel()].reshape(p.shape))
             start += p.numel()
+
+
+def clip_grad_norm(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Any:
+    """Call `clip_grad_norm_`, of which this is the deprecated name.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     clip_grad_norm([], 1.0)
+    tensor(0.)
+    """
+    text = "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`."
+    warnings.warn(located(text), FutureWarning, stacklevel=2)
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
 MODULE_DOCS.document(globals(), __all__)
