@@ -324,7 +324,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.shortlist_size, self.n_clusters = limits[0], len(limits)
         self.head_size = self.shortlist_size + self.n_clusters
         self.head = Linear(in_features, self.head_size, head_bias, device, dtype)
-        self.tail = ModuleList()
+        self.tail: Any = ModuleList()
         for k, (low, high) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
             features = int(in_features // div_value ** (k + 1))
             first, second = (in_features, features), (features, high - low)
@@ -352,11 +352,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             mask = (target >= low) & (target < high)
             if not bool(mask.any()):
                 continue
-            of_cluster = F.log_softmax(self.tail[k](input), 1)
+            of_cluster: Any = F.log_softmax(self.tail[k](input), 1)
             places = where(mask, target - low, 0)
             inside = where(mask, of_cluster.gather(1, places[:, None])[:, 0], inside)
             columns = where(mask, self.shortlist_size + k, columns)
-        output = F.log_softmax(self.head(input), 1).gather(1, columns[:, None])[:, 0] + inside
+        of_head: Any = F.log_softmax(self.head(input), 1)
+        output = of_head.gather(1, columns[:, None])[:, 0] + inside
         loss = (-output).mean()
         return AdaptiveSoftmaxOutput(output if is_batched else output[0], loss)
 

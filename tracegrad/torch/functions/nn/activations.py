@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
-from tracegrad.numpy_api.operands import arrays, operands
+from tracegrad.numpy_api.operands import arrays
 from tracegrad.ops.core.op import Carrier, named, one_node
 from tracegrad.ops.elementwise.table import (
     absolute,
@@ -35,7 +35,7 @@ from tracegrad.ops.nn import activations
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.dims import dim_of, one, size_error, type_name
 from tracegrad.torch.functions.core.generator import stream
-from tracegrad.torch.functions.core.operands import floating, in_floats, is_whole
+from tracegrad.torch.functions.core.operands import floating, in_floats, is_whole, pair
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.math import reductions
@@ -91,9 +91,9 @@ def rrelu(input: Array, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training
 
 
 @one_node("RreluWithNoiseBackward0")
-def _rrelu(x: Array, factors: Array) -> Array:
-    x, factors = operands(x, factors)
-    return where(greater(x, 0.0), x, multiply(x, factors))
+def _rrelu(x: Array, factors: Array | float) -> Array:
+    x, y = pair(x, factors)
+    return where(greater(x, 0.0), x, multiply(x, y))
 
 
 @updating

@@ -133,4 +133,5 @@ def _starts(sample: Array, size: int, out: int, kernel: int) -> Array:
     step = (size - kernel) / (out - 1) if out > 1 else 0.0
     sample = reshape(sample, shape=(*sample.shape, 1))
     places = subtract(floor(multiply(sample + np.arange(out, dtype=sample.dtype), step)), floor(multiply(sample, step)))
-    return FUNCTIONS["where"](np.arange(out) == out - 1, size - kernel, cast(places, dtype="int64"))
+    starts: Array = FUNCTIONS["where"](np.arange(out) == out - 1, size - kernel, cast(places, dtype="int64"))
+    return starts
