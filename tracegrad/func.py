@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tracegrad import api, jacobians, tree
-from tracegrad.control.loops import map as over_chunks
+from tracegrad import api, jacobians
+from tracegrad.api.batching import vmap_of_dims
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.trace.sources.describe import describe
-from tracegrad.transform_support import check, derived, require_callable, standing_for, statics
+from tracegrad.transform_support import check, derived, require_callable
 from tracegrad.transforms import tensor_rules, vjp_function
-from tracegrad.transforms.vmap import batched_call
 
 if TYPE_CHECKING:
     from tracegrad.torch.nn.functional_call import functional_call, stack_module_state
@@ -359,7 +358,7 @@ def jacfwd(func: Function, argnums: Argnums = 0, has_aux: bool = False, *, rando
     [[2. 0.]
      [0. 4.]]
     """
-    _require_randomness(randomness)
+    tensor_rules.require_randomness(randomness)
     if randomness == "different":
         raise UnsupportedError(located("jacfwd: the function runs once, so all columns have the same random numbers"))
     what = "jvp(f, primals, tangents)"
@@ -434,31 +433,7 @@ def vmap(
     >>> print(vmap(lambda x, y: x * y, in_dims=(0, None))(np.arange(3.0), 2.0))
     [0. 2. 4.]
     """
-    _require_randomness(randomness)
-    if chunk_size is not None and type(chunk_size) is not int:
-        raise TypeError(located(f"vmap: chunk_size should be None or an int, got a {type(chunk_size).__name__}"))
-    if chunk_size is not None and chunk_size <= 0:
-        raise ValueError(located(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})"))
-    require_callable(func, "vmap")
-    name = getattr(func, "__name__", repr(func))
-    tensor_rules.require_dims(name, in_dims, out_dims)
-    chunks = None if chunk_size is None else (chunk_size, over_chunks)
-
-    def make() -> Any:
-        checked = tensor_rules.checked(func, tensor_rules.batch_results(name, out_dims))
-        body = batched_call(checked, in_dims, out_dims, None, statics(func)[1], chunks, None, randomness)
-        result = standing_for(func, body, "vmap")
-        result.recipe = vmap, (in_dims, out_dims, randomness), {"chunk_size": chunk_size}
-        return result
-
-    keys = [(structure, tuple(leaves)) for leaves, structure in map(tree.flatten, (in_dims, out_dims))]
-    return _remembered(func, ("vmap", *keys, randomness, chunk_size), make)
-
-
-def _require_randomness(randomness: str) -> None:
-    if randomness not in ("error", "different", "same"):
-        text = f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}"
-        raise RuntimeError(located(text))
+    return vmap_of_dims(func, in_dims, out_dims, randomness, chunk_size)
 
 
 def functionalize(func: Function, *, remove: str = "mutations") -> Function:

@@ -69,6 +69,8 @@ for output in (3.0, None, "a", (x, 1)):
 print(vmap(lambda a, scale=2.0, shift=0.0: a * scale + shift)(x, scale=3.0, shift=x[0]))
 print(vmap(lambda a, b: a.sum() * b, in_dims=(0, None))(x.to(torch.float32), 3.0))
 print(vmap(lambda a: (a, [a.sum(), a]), out_dims=(1, [0, -1]))(x))
+print(torch.vmap(lambda a, b: a * b, in_dims=(0, None), out_dims=1)(x, x[1]), torch.vmap(double, chunk_size=2)(x))
+print(torch.vmap(lambda a, b=2.0: a * b + 0 * torch.rand(2), 0, 0, "different")(x, b=3.0))
 
 # --- random functions of examples
 vmap = torch.func.vmap

@@ -1,6 +1,6 @@
 """Transforms of functions (`trace`, `grad`, `vjp`, `vmap`, ...): nested ones make one graph and one program."""
 
-from tracegrad.api.batching import vmap, vmap_in_chunks
+from tracegrad.api.batching import vmap, vmap_of_dims
 from tracegrad.api.compilation import trace
 from tracegrad.api.derivative_matrices import hessian, hvp, jacfwd, jacobian, jacrev
 from tracegrad.api.forward import jvp, linearize
@@ -20,5 +20,5 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
-    "vmap_in_chunks",
+    "vmap_of_dims",
 ]

@@ -7,20 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad import tree
 from tracegrad.control.loops import map as over_chunks
+from tracegrad.errors import located
 from tracegrad.runtime.dispatch.closure_families import remembered
 from tracegrad.traced_function import Parameters, Traced
 from tracegrad.transform_support import require_callable, standing_for, statics
+from tracegrad.transforms import tensor_rules
 from tracegrad.transforms import vmap as batch
 
 if TYPE_CHECKING:
     from tracegrad.tree.pytree import TreeDef
 
 
-__all__ = ["vmap", "vmap_in_chunks"]
+__all__ = ["vmap", "vmap_of_dims"]
 
 
 def vmap(
-    fun: Callable[Parameters, Any], in_axes: object = 0, out_axes: object = 0, axis_size: int | None = None
+    fun: Callable[Parameters, Any],
+    in_axes: object = 0,
+    out_axes: object = 0,
+    axis_size: int | None = None,
+    *,
+    in_dims: object = ...,
+    out_dims: object = ...,
+    randomness: str | None = None,
+    chunk_size: int | None = None,
 ) -> Traced[Parameters, Any]:
     """Vectorize a function: return the function that maps it over an axis of its arguments.
 
@@ -36,6 +46,10 @@ def vmap(
         depend on mapped arguments.
     axis_size : int, optional
         Number of examples. It is necessary only if no argument is mapped.
+    in_dims, out_dims : int, None or pytree, optional
+        PyTorch's names of `in_axes` and `out_axes`. With one of the keywords, the function is that of `tg.func.vmap`.
+    randomness, chunk_size : optional
+        Options as for `tg.func.vmap`.
 
     Returns
     -------
@@ -66,24 +80,48 @@ def vmap(
     >>> print(vmap(np.sum)(x), vmap(np.dot, in_axes=(0, None))(x, np.ones(3)))
     [ 3. 12.] [ 3. 12.]
     """
-    return vmap_in_chunks(fun, in_axes, out_axes, axis_size, None)
-
-
-def vmap_in_chunks(
-    fun: Callable[Parameters, Any], in_axes: Any, out_axes: Any, axis_size: Any, chunk_size: int | None
-) -> Traced[Parameters, Any]:
-    """Vectorize as `vmap`, for `chunk_size` examples at a time; None for all."""
+    by_position = isinstance(axis_size, str)  # PyTorch's fourth parameter is `randomness`
+    if by_position or randomness or chunk_size is not None or in_dims is not ... or out_dims is not ...:
+        dims = in_axes if in_dims is ... else in_dims, out_axes if out_dims is ... else out_dims
+        return vmap_of_dims(fun, *dims, str(axis_size) if by_position else randomness or "error", chunk_size)
     require_callable(fun, "vmap")
-    batch.check_axes(in_axes, out_axes)
-    chunks = None if chunk_size is None else (chunk_size, over_chunks)
+    of_arguments: Any = in_axes
+    of_results: Any = out_axes
+    batch.check_axes(of_arguments, of_results)
 
     def make() -> Any:
-        body = batch.batched_call(fun, in_axes, out_axes, axis_size, statics(fun)[1], chunks)
+        body = batch.batched_call(fun, of_arguments, of_results, axis_size, statics(fun)[1])
         result = standing_for(fun, body, "vmap")
-        result.recipe = vmap_in_chunks, (in_axes, out_axes, axis_size, chunk_size), {}
+        result.recipe = vmap, (in_axes, out_axes, axis_size), {}
         return result
 
-    return remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size, chunk_size), make)
+    return remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size), make)
+
+
+def vmap_of_dims(
+    fun: Callable[Parameters, Any], in_dims: object, out_dims: object, randomness: str, chunk_size: int | None
+) -> Traced[Parameters, Any]:
+    """Vectorize by the rules of `torch.func.vmap`, for `chunk_size` examples at a time; None for all."""
+    tensor_rules.require_randomness(randomness)
+    if chunk_size is not None and type(chunk_size) is not int:
+        raise TypeError(located(f"vmap: chunk_size should be None or an int, got a {type(chunk_size).__name__}"))
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError(located(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})"))
+    require_callable(fun, "vmap")
+    name = getattr(fun, "__name__", repr(fun))
+    tensor_rules.require_dims(name, in_dims, out_dims)
+    chunks = None if chunk_size is None else (chunk_size, over_chunks)
+    of_results: Any = out_dims
+
+    def make() -> Any:
+        checked = tensor_rules.checked(fun, tensor_rules.batch_results(name, out_dims))
+        names = statics(fun)[1]
+        body = batch.batched_call(checked, in_dims, of_results, None, names, chunks, None, randomness)
+        result = standing_for(fun, body, "vmap")
+        result.recipe = vmap_of_dims, (in_dims, out_dims, randomness, chunk_size), {}
+        return result
+
+    return remembered(fun, ("vmap", _axes_key(in_dims), _axes_key(out_dims), randomness, chunk_size), make)
 
 
 def _axes_key(axes: Any) -> tuple[TreeDef, tuple[int, ...]]:

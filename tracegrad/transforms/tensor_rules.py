@@ -223,6 +223,13 @@ def require_dims(name: str, in_dims: object, out_dims: object) -> None:
         raise ValueError(located(f"vmap({name}, ..., out_dims={out_dims}): {text}"))
 
 
+def require_randomness(randomness: str) -> None:
+    """Raise RuntimeError for an unknown word."""
+    if randomness not in ("error", "different", "same"):
+        text = f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}"
+        raise RuntimeError(located(text))
+
+
 def batch_results(name: str, out_dims: object) -> Check:
     """Return the check of the results of a function of one example: ValueError unless they are Tensors.
 

@@ -488,7 +488,7 @@ def test_an_op_told_of_one_set_of_kinds_takes_others() -> None:
     assert tg.where(x > 2, x.float(), x).dtype == np.float64
     ints = tg.tensor([1, 2])
     assert tg.maximum(ints, x).tolist() == [1.0, 4.0]
-    assert tg.maximum(ints, 2).dtype == np.int64
+    assert tg.maximum(ints, tg.tensor(2)).dtype == np.int64
     assert tg.cat([ints, x]).tolist() == [1.0, 2.0, 1.0, 4.0]
 
 

@@ -145,7 +145,7 @@ REFUSED = [
     ("full(2, 3)", TypeError, "argument 'size'.* must be tuple of ints, not int"),
     ("full((2,), tensor(1.0, requires_grad=True))", TypeError, "argument 'fill_value'.* must be Number, not Tensor"),
     ("full((2,), tensor([3.0, 4.0]))", TypeError, "argument 'fill_value'.* must be Number, not Tensor"),
-    ("full((2,), 1j, dtype=float64)", RuntimeError, "value cannot be converted to type float64 without overflow"),
+    ("full((2,), 1j, dtype=float64)", RuntimeError, "value cannot be converted to type double without overflow"),
     ("eye(-1)", RuntimeError, "n must be greater or equal to 0, got -1"),
     ("arange(5, 1)", RuntimeError, "upper bound and lower bound inconsistent with step sign"),
     ("arange(1, 5, 0)", RuntimeError, "step must be nonzero"),

@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 Loop = tuple[np.dtype[Any], ...]
 
 
+class UndefinedLoopError(DTypeError, RuntimeError):
+    """An elementwise op is not defined for these dtypes: a TypeError as in NumPy, and a RuntimeError as in PyTorch."""
+
+    _numpys: Any = TypeError
+
+
 class Elementwise(Op[Array]):
     """An elementwise op on arrays of one shape."""
 
@@ -91,7 +97,7 @@ class Elementwise(Op[Array]):
                 result = loop.resolve_dtypes((*dtypes, None)) if isinstance(loop, np.ufunc) else loop(*dtypes)
             except TypeError as error:
                 operands = ", ".join(getattr(d, "__name__", str(d)) for d in dtypes)
-                raise DTypeError(f"{self.name} is not defined for dtypes ({operands}): {error}") from None
+                raise UndefinedLoopError(f"{self.name} is not defined for dtypes ({operands}): {error}") from None
             for dtype in result:
                 if dtype.kind == "c" and not self.on_complex:
                     raise DTypeError(located(f"{self.name} is not defined for complex numbers"))

@@ -43,6 +43,7 @@ from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.indexing import slicing
 from tracegrad.torch.functions.linalg import matmul
 from tracegrad.torch.functions.math import complex as complex_numbers
+from tracegrad.torch.functions.math.integer_operators import integer_power, refuse_bool
 from tracegrad.torch.functions.registered_methods import RegisteredMethods
 from tracegrad.typing import Array, DTypeLike, NDArray, Number
 
@@ -111,7 +112,53 @@ def _in_place(operator: Callable[..., Array]) -> Callable[[Kind, object], Kind]:
     return apply
 
 
-_pow = _renamed(_operator("__pow__"), "PowBackward0", "PowBackward1")
+def _difference(name: str, of_number: str = "", of_array: str = "") -> Callable[[Kind, object], Kind]:
+    """Wrap the operator `-`, which has no booleans; its node is called `of_number` or `of_array` unless empty."""
+    operator: Callable[[Kind, object], Kind] = getattr(ArrayMethods, name)
+
+    def apply(self: Kind, other: object) -> Kind:
+        if self.dtype.kind == "b" or type(other) is bool or getattr(other, "dtype", None) == np.bool_:
+            refuse_bool(self, other)
+        try:
+            result = operator(self, other)
+        except ShapeError:
+            _explain(self, other)
+            raise
+        if not of_number:
+            return result
+        number = type(other) in LITERALS
+        return named(of_number if number else of_array, result, copies_result=number)
+
+    return apply
+
+
+def _quotient(self: Kind, other: Any) -> Kind:
+    """Divide `other` by the Tensor; 1 / x is computed as its reciprocal times 1, as in PyTorch."""
+    if other.__class__ in (int, float) and other == 1 and self.dtype.kind == "f":
+        return self.reciprocal() * other
+    result: Kind = _divided(self, other)
+    return result
+
+
+_divided: Callable[[Any, object], Any] = _operator("__rtruediv__")
+
+
+def _power(name: str, of_number: str, reflected: bool = False) -> Callable[[Kind, object], Kind]:
+    """Wrap a power operator; powers of two integers are PyTorch's."""
+    operator: Callable[[Kind, object], Kind] = _operator(name)
+
+    def apply(self: Kind, other: Any) -> Kind:
+        number = type(other) in LITERALS
+        if self.dtype.kind in "iu" and (type(other) is int or getattr(other, "common_dtype", None)):
+            operands: Any = (other, self) if reflected else (self, other)
+            result: Any = integer_power(*operands)
+            return result  # type: ignore[no-any-return]
+        return named(of_number if number else "PowBackward1", operator(self, other), copies_result=number)
+
+    return apply
+
+
+_pow = _power("__pow__", "PowBackward0")
 _mod = _renamed(_operator("__mod__"), "RemainderBackward0", "RemainderBackward1")
 
 
@@ -185,13 +232,13 @@ class TensorMethods(RegisteredMethods):
 
     # -- operators -----------------------------------------------------------------------------------------
     __add__, __radd__ = _operator("__add__"), _operator("__radd__")
-    __sub__, __rsub__ = _operator("__sub__"), _renamed(_operator("__rsub__"), "RsubBackward1", "SubBackward0")
+    __sub__, __rsub__ = _difference("__sub__"), _difference("__rsub__", "RsubBackward1", "SubBackward0")
     __mul__, __rmul__ = _operator("__mul__"), _operator("__rmul__")
-    __truediv__, __rtruediv__ = _operator("__truediv__"), _operator("__rtruediv__")
+    __truediv__, __rtruediv__ = _operator("__truediv__"), _quotient
     __floordiv__, __rfloordiv__ = _operator("__floordiv__"), _operator("__rfloordiv__")
     __mod__, __rmod__ = _mod, _renamed(_operator("__rmod__"), "RemainderBackward1", "RemainderBackward1")
     __divmod__, __rdivmod__ = ArrayMethods.__divmod__, ArrayMethods.__rdivmod__
-    __pow__, __rpow__ = _pow, _renamed(_operator("__rpow__"), "PowBackward2", "PowBackward1")
+    __pow__, __rpow__ = _pow, _power("__rpow__", "PowBackward2", reflected=True)
     __matmul__, __rmatmul__ = _matmul, _rmatmul
     __and__, __rand__ = _operator("__and__"), _operator("__rand__")
     __or__, __ror__ = _operator("__or__"), _operator("__ror__")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
+
+import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.operands import arrays
@@ -61,8 +64,26 @@ def type_name(dtype: DTypeLike) -> str:
 
 def not_real(kind: str) -> RuntimeError:
     """Return the error for a complex number where the real type `kind` is required; it has PyTorch's type name."""
-    name = {"float64": "double", "float32": "float", "float16": "c10::Half", "int64": "int64_t"}.get(kind, kind)
+    names = {"float64": "double", "float32": "float", "float16": "c10::Half", "int32": "int"}
+    name = names.get(kind, f"{kind}_t" if kind.startswith(("int", "uint")) else kind)
     return RuntimeError(located(f"value cannot be converted to type {name} without overflow"))
+
+
+def fitting(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return `value`; RuntimeError if it is a number that the dtype cannot hold.
+
+    >>> fitting(1e300, np.dtype("float64"))
+    1e+300
+    """
+    if type(value) is complex and dtype.kind != "c":
+        raise not_real(dtype.name)
+    if type(value) not in (int, float) or dtype.kind not in "fiu" or (dtype.kind == "f" and not math.isfinite(value)):
+        return value
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    most = float(limits.max)  # negative numbers wrap around in unsigned dtypes
+    if not (-most if dtype.kind == "u" else float(limits.min)) <= value <= most:
+        raise not_real(dtype.name)
+    return value
 
 
 def as_pytorchs(error: ShapeError, operands: Sequence[object]) -> ShapeError:

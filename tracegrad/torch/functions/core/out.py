@@ -48,6 +48,8 @@ _EXACT_NAMES = """
     where
 """
 _EXACT = frozenset(_EXACT_NAMES.split())
+# Functions whose `out` may not share memory with an operand.
+_SEPARATE = frozenset({"cat", "concat", "concatenate", "gather", "index_select", "masked_select", "take"})
 _PROMOTED = frozenset({"max", "min"})  # with two operands they are `maximum` and `minimum`
 
 
@@ -58,7 +60,11 @@ def with_out(name: str, fn: Callable[..., object]) -> Callable[..., object]:
     """
 
     def of_any(*args: object, out: object = None, **kwargs: object) -> Any:
-        return fn(*args, **kwargs) if out is None else written(name, out, fn(*_still(name, out, args), **kwargs))
+        if out is None:
+            return fn(*args, **kwargs)
+        if name in _SEPARATE:
+            _require_own_memory(out, args)
+        return written(name, out, fn(*_still(name, out, args), **kwargs))
 
     def of_one(input: Array, *, out: object = None) -> Any:
         return fn(input) if out is None else written(name, out, fn(*_still(name, out, (input,))))
@@ -78,6 +84,22 @@ def _still(name: str, out: object, args: tuple[object, ...]) -> tuple[Any, ...]:
             )
         )
     return args
+
+
+def _require_own_memory(out: object, args: tuple[object, ...]) -> None:
+    """Raise RuntimeError if elements of `out` share memory with each other, or with an operand."""
+    target = getattr(out, "array", out)
+    if not isinstance(target, np.ndarray):
+        return
+    end = "refer to a single memory location. Please clone() the tensor before performing the operation."
+    if any(stride == 0 and n > 1 for stride, n in zip(target.strides, target.shape)):
+        text = f"more than one element of the written-to tensor {end.replace('refer', 'refers', 1)}"
+        raise RuntimeError(located(f"unsupported operation: {text}"))
+    for x in _leaves(args):
+        array = getattr(x, "array", x)
+        if isinstance(array, np.ndarray) and np.may_share_memory(array, target):
+            text = f"some elements of the input tensor and the written-to tensor {end}"
+            raise RuntimeError(located(f"unsupported operation: {text}"))
 
 
 def _leaves(x: object) -> Any:

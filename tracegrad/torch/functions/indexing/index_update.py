@@ -23,7 +23,14 @@ from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.dims import dim_of, lengths, size_error
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
-from tracegrad.torch.functions.indexing.select import as_dtype, checked_index, index_grid, vector_of, with_value
+from tracegrad.torch.functions.indexing.select import (
+    as_dtype,
+    bounds_error,
+    checked_index,
+    index_grid,
+    vector_of,
+    with_value,
+)
 from tracegrad.torch.functions.indexing.shapes import expanded
 from tracegrad.typing import Array, ArrayLike
 
@@ -72,7 +79,10 @@ def index_add(input: ArrayLike, dim: int, index: Array, source: ArrayLike, *, al
     [2.0, 0.0, 1.0]
     """
     x, k, index, source = along_dim("index_add_", input, dim, index, source)
-    return _index_add(x, index, source, dim=k, alpha=alpha)
+    try:
+        return _index_add(x, index, source, dim=k, alpha=alpha)
+    except IndexError as error:
+        raise bounds_error(error, x) from None
 
 
 @one_node("IndexAddBackward0")
@@ -215,9 +225,16 @@ def scatter(
     if is_literal(src):
         x, index = arrays(input, index)
         k = dim_of(dim, len(x.shape))
-        return _scatter_number(x, checked_index("scatter", x, index, k), dim=k, value=as_dtype(src, x.dtype))
+        index = checked_index("scatter", x, index, k)
+        try:
+            return _scatter_number(x, index, dim=k, value=as_dtype(src, x.dtype))
+        except IndexError as error:
+            raise bounds_error(error, x) from None
     x, k, index, src = scattered("scatter", input, dim, index, src)
-    return _scatter(x, index, src, dim=k)
+    try:
+        return _scatter(x, index, src, dim=k)
+    except IndexError as error:
+        raise bounds_error(error, x) from None
 
 
 def _spread_number(index: Array, src: object, input: Array) -> Any:
@@ -249,7 +266,10 @@ def scatter_add(input: ArrayLike, dim: int, index: Array, src: Array) -> Array:
     [2.0, 0.0, 1.0]
     """
     x, k, index, src = scattered("scatter_add", input, dim, index, src)
-    return _scatter_add(x, index, src, dim=k)
+    try:
+        return _scatter_add(x, index, src, dim=k)
+    except IndexError as error:
+        raise bounds_error(error, x) from None
 
 
 @one_node("ScatterAddBackward0")

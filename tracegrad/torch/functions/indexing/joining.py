@@ -13,12 +13,13 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import joining as numpy_joining
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, size_of
-from tracegrad.ops.core.op import bind, one_node
+from tracegrad.ops.core.op import bind, named, one_node
 from tracegrad.ops.shape import linear, stack_split
 from tracegrad.torch.functions.core.dims import copied, dim_of, integers, lengths, one, size_error
 from tracegrad.torch.functions.core.operands import alike, of_one_kind
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, method
+from tracegrad.torch.functions.indexing.shapes import expanded
 from tracegrad.typing import Array, ArrayLike
 
 
@@ -277,10 +278,9 @@ def meshgrid(*tensors: object, indexing: str = "ij") -> tuple[Array, ...]:
     return tuple(_along_grid(x, shape=shape, dim=d) for x, d in zip(xs, grid_dims))
 
 
-@one_node("ExpandBackward0")
 def _along_grid(x: Array, *, shape: tuple[int, ...], dim: int) -> Array:
     column = tuple(n if d == dim else 1 for d, n in enumerate(shape))
-    return linear.broadcast_to(linear.reshape(x, shape=column), shape=shape)
+    return expanded(named("ViewBackward0", linear.reshape(x, shape=column)), shape)
 
 
 @function("cartesian_prod", methods=False)

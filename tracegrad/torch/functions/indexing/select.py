@@ -23,6 +23,7 @@ from tracegrad.ops.shape.stack_split import stack
 from tracegrad.torch.functions.core.dims import (
     broadcast_shapes,
     dim_of,
+    fitting,
     index_error,
     lengths,
     one,
@@ -91,6 +92,13 @@ def index_grid(index: Any, dim: int, rank: int) -> list[Operand]:
     return spread
 
 
+def bounds_error(error: IndexError, x: Array) -> Exception:
+    """Return the error for an index out of bounds: for Tensors, functions that gather and scatter give RuntimeError."""
+    if getattr(x, "common_dtype", None) is None:
+        return error
+    return RuntimeError(str(error).replace("axis", "dimension"))
+
+
 def checked_index(name: str, x: Array, index: Array, dim: int) -> Array:
     index = _integers(name, index)
     if not size_of(index):
@@ -122,7 +130,11 @@ def gather(input: Array, dim: int, index: ArrayLike) -> Array:
         return linear.reshape(along(linear.reshape(x, shape=(size_of(x),)), 0, 0, 0), shape=index.shape)
     if not x.shape:
         return _take(x, index)
-    return named("GatherBackward0", ops.gather(x, *index_grid(index, k, len(x.shape)), axes=tuple(range(len(x.shape)))))
+    grid = index_grid(index, k, len(x.shape))
+    try:
+        return named("GatherBackward0", ops.gather(x, *grid, axes=tuple(range(len(x.shape)))))
+    except IndexError as error:
+        raise bounds_error(error, x) from None
 
 
 @function("take_along_dim")
@@ -283,7 +295,7 @@ def masked_fill(input: Array, mask: Array, value: Array) -> Array:
             "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
             f"{len(filled.shape)} dimension(s)."
         )
-    filled = as_dtype(filled, x.dtype)
+    filled = as_dtype(filled if getattr(x, "common_dtype", None) is None else fitting(filled, x.dtype), x.dtype)
     if is_literal(filled):
         return named("MaskedFillBackward0", elementwise.where(chosen, filled, x))
     return _filled(x, chosen, filled)

@@ -48,6 +48,8 @@ def narrow(input: ArrayLike, dim: int, start: int, length: int) -> Array:
     if not x.shape:
         raise RuntimeError(located("narrow() cannot be applied to a 0-dim tensor."))
     k = dim_of(dim, len(x.shape))
+    if getattr(start, "shape", ()) != () or getattr(start, "dtype", np.dtype(int)).kind not in "iu":
+        raise RuntimeError(located("start must be an 0-dim integral Tensor."))
     first, count, n = start.__index__(), length.__index__(), x.shape[k]
     if count < 0:
         raise size_error("narrow(): length must be non-negative.")
@@ -198,6 +200,9 @@ def _split_along(name: str, x: Array, indices_or_sections: Any, dim: int, rank: 
             f"torch.{name} requires a tensor with at least {rank} dimension, but got a tensor with {len(x.shape)} "
             "dimensions!"
         )
+    if isinstance(indices_or_sections, str):
+        text = "received an invalid combination of arguments - got (Tensor, str), but expected ints"
+        raise TypeError(located(f"{name}() {text}"))
     if not isinstance(indices_or_sections, tuple | list):
         n, sections = x.shape[dim], indices_or_sections.__index__()
         if sections <= 0 or n % sections:
@@ -356,7 +361,12 @@ def diag(input: Array, diagonal: int = 0) -> Array:
         raise size_error(f"diag(): Supports 1D or 2D tensors. Got {len(x.shape)}D")
     if len(x.shape) == 1:
         return _embedded(x, offset=diagonal, dims=(0, 1))
-    return _diagonal(x, offset=diagonal, dims=(0, 1))
+    return _diagonal_copy(x, offset=diagonal)
+
+
+@one_node("DiagonalBackward0")
+def _diagonal_copy(x: Array, *, offset: int) -> Array:
+    return copied(_diagonal(x, offset=offset, dims=(0, 1)))
 
 
 @function("diagflat")

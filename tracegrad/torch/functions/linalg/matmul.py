@@ -17,6 +17,7 @@ from tracegrad.ops.linalg import contraction
 from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.dims import broadcast_shapes, dim_of, one, size_error
+from tracegrad.torch.functions.core.operands import is_whole
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing.slicing import diagonal
@@ -232,6 +233,8 @@ def _outer(x: Array, y: Array) -> Array:
 # -- products added to a value -------------------------------------------------------------------------------------
 def _added(x: Array, product: Operand, beta: float, alpha: float) -> Any:
     """Compute `beta * x + alpha * product`; with a `beta` of 0 the values of `x` are ignored."""
+    if is_whole(x):  # the factors have the dtype of the Tensors
+        beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else multiply(product, alpha)
     if beta == 0:
         return product

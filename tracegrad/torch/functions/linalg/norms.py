@@ -13,6 +13,7 @@ from tracegrad.ops.core.op import named, one_node
 from tracegrad.ops.elementwise.table import add, divide, greater, multiply, where
 from tracegrad.ops.shape.linear import keep_axes, transpose
 from tracegrad.torch.functions.core.dims import dim_of, dims_of, one, size_error
+from tracegrad.torch.functions.core.operands import NORM_OF_INTEGERS, require_inexact
 from tracegrad.torch.functions.core.registry import function, with_aliases
 from tracegrad.torch.functions.linalg.matrix_errors import factors
 from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
@@ -28,6 +29,8 @@ def vector_norm(x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False
     >>> float(vector_norm(np.array([[3.0, 0.0], [0.0, 4.0]])))
     5.0
     """
+    if dtype is None:
+        require_inexact(x, NORM_OF_INTEGERS)
     v = to_float(to_dtype(one(x), dtype))
     dims = None if dim is None or dim == () or dim == [] else dims_of(dim, len(v.shape))
     return _vector_norm(v, ord=ord, dims=dims if v.shape else None, keepdim=keepdim)

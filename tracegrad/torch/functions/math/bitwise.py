@@ -10,39 +10,42 @@ from tracegrad.numpy_api import ufuncs
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.functions.core.dims import one
-from tracegrad.torch.functions.core.operands import as_array, as_node, floating, is_whole, pair
+from tracegrad.torch.functions.core.operands import TensorOperands, as_array, as_node, floating, is_whole, pair
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.typing import Array, ArrayLike
 
-for _name, _fn in {
-    "bitwise_and": ufuncs.bitwise_and,
-    "bitwise_or": ufuncs.bitwise_or,
-    "bitwise_xor": ufuncs.bitwise_xor,
-    "bitwise_not": ufuncs.invert,
-}.items():
-    function(_name, in_place=True)(_fn)
+function("bitwise_not", in_place=True)(ufuncs.invert)
 
 
-def _of_two(ufunc: Any, name: str, doc: str, in_place: bool = True) -> None:
+def _of_two(ufunc: Any, name: str, doc: str, tensors: str) -> None:
+    rule = TensorOperands(name, tensors)
+
     def call(input: Any, other: Any) -> Array:
-        return as_array(ufunc(*pair(input, other)))
+        return as_array(ufunc(*pair(input, other, rule)))
 
     call.__name__, call.__doc__ = name, doc
-    function(name, in_place=in_place)(call)
+    function(name, in_place=True)(call)
 
 
-_of_two(np.left_shift, "bitwise_left_shift", "The bits of `input` moved to the left by `other`.")
-_of_two(np.right_shift, "bitwise_right_shift", "The bits of `input` moved to the right by `other`, keeping the sign.")
-_of_two(np.gcd, "gcd", "The greatest common divisor, at least 0.")
-_of_two(np.lcm, "lcm", "The least common multiple, at least 0.")
+_of_two(ufuncs.bitwise_and, "bitwise_and", str(ufuncs.bitwise_and.__doc__), "one")
+_of_two(ufuncs.bitwise_or, "bitwise_or", str(ufuncs.bitwise_or.__doc__), "one")
+_of_two(ufuncs.bitwise_xor, "bitwise_xor", str(ufuncs.bitwise_xor.__doc__), "one")
+_of_two(np.left_shift, "bitwise_left_shift", "The bits of `input` moved to the left by `other`.", "one")
+_of_two(
+    np.right_shift, "bitwise_right_shift", "The bits of `input` moved to the right by `other`, keeping the sign.", "one"
+)
+_of_two(np.gcd, "gcd", "The greatest common divisor, at least 0.", "both")
+_of_two(np.lcm, "lcm", "The least common multiple, at least 0.", "both")
+_NEXTAFTER, _LDEXP = TensorOperands("nextafter"), TensorOperands("ldexp")
 
 
 @function("nextafter", in_place=True)
 def nextafter(input: ArrayLike, other: ArrayLike) -> Array:
     """Return the number next to `input` in the direction of `other`. It has no derivative."""
-    x, y = pair(floating(input), other)
-    return as_array(np.nextafter(*(v.detach() if hasattr(v, "detach") else v for v in (x, y))))
+    x, y = pair(input, other, _NEXTAFTER)
+    values: Any = (floating(x), y)
+    return as_array(np.nextafter(*(v.detach() if hasattr(v, "detach") else v for v in values)))
 
 
 @function("ldexp", in_place=True)
@@ -52,7 +55,8 @@ def ldexp(input: ArrayLike, other: ArrayLike) -> Array:
     >>> ldexp(np.array([1.5]), np.array([3])).tolist()
     [12.0]
     """
-    x, y = pair(floating(input), other)
+    x, y = pair(input, other, _LDEXP)
+    x = floating(x)
     return as_node("MulBackward0", _ldexp, x, y)
 
 

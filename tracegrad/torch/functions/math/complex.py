@@ -31,7 +31,7 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.shape.linear import cast, stop_gradient
 from tracegrad.torch.functions.core.dims import one, size_error, type_name
-from tracegrad.torch.functions.core.operands import floating
+from tracegrad.torch.functions.core.operands import TensorOperands, floating, pair
 from tracegrad.torch.functions.core.registry import function, method
 from tracegrad.torch.functions.indexing import slicing
 from tracegrad.torch.functions.indexing.shapes import transpose
@@ -115,8 +115,8 @@ def view_as_complex(input: ArrayLike) -> Array:
 
 
 # -- complex numbers from parts ------------------------------------------------------------------------------------
-def _real_and_imag(x: ArrayLike, y: Any) -> tuple[Array, Array]:
-    x, y = arrays(x, y)
+def _real_and_imag(x: ArrayLike, y: Any, rule: TensorOperands) -> tuple[Array, Array]:
+    x, y = arrays(*pair(x, y, rule))
     first, second = type_name(x.dtype), type_name(y.dtype)
     if x.dtype.kind != "f" or y.dtype.kind != "f":
         raise RuntimeError(
@@ -136,6 +136,12 @@ def _not_half(x: Array) -> Array:
     return x
 
 
+_COMPLEX, _POLAR = (
+    TensorOperands("complex", "both", ("real", "imag")),
+    TensorOperands("polar", "both", ("abs", "angle")),
+)
+
+
 @function("complex", methods=False)
 def complex_(real: ArrayLike, imag: ArrayLike) -> Array:
     """Make complex numbers of real and imaginary parts.
@@ -145,7 +151,7 @@ def complex_(real: ArrayLike, imag: ArrayLike) -> Array:
     >>> complex_(np.array([1.0]), np.array([2.0])).tolist()
     [(1+2j)]
     """
-    return ops.complex_(*_real_and_imag(real, imag))
+    return ops.complex_(*_real_and_imag(real, imag, _COMPLEX))
 
 
 @function("polar", methods=False)
@@ -157,7 +163,7 @@ def polar(abs: Array, angle: ArrayLike) -> Array:
     >>> polar(np.array([2.0]), np.array([0.0])).tolist()
     [(2+0j)]
     """
-    return _polar(*_real_and_imag(abs, angle))
+    return _polar(*_real_and_imag(abs, angle, _POLAR))
 
 
 @one_node("PolarBackward0")

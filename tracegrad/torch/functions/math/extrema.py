@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracegrad.avals import LITERALS
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops.core.op import Carrier, Op, named
@@ -64,9 +65,15 @@ def picked_along(name: str, find: Any, node: str, x: Array, dim: Any, keepdim: b
 
 
 def _extremum(name: str, input: ArrayLike, dim: object, keepdim: bool, other: object) -> Any:
-    least = name == "min"
+    least, second = name == "min", dim if other is None else other
+    if type(input) in LITERALS and second is not None:
+        kinds = f"({type(input).__name__}, {'Tensor' if isinstance(second, Carrier) else type(second).__name__})"
+        text = f"received an invalid combination of arguments - got {kinds}, but expected one of"
+        raise TypeError(
+            located(f"{name}() {text}: (Tensor input), (Tensor input, Tensor other), (Tensor input, int dim)")
+        )
     if other is not None or isinstance(dim, Carrier | np.ndarray | list):
-        return FUNCTIONS["minimum" if least else "maximum"](input, dim if other is None else other)
+        return FUNCTIONS["minimum" if least else "maximum"](input, second)
     x, node = one(input), name.capitalize()
     if dim is None:
         op = reductions.reduce_min if least else reductions.reduce_max
@@ -118,6 +125,10 @@ def aminmax(input: Array, *, dim: int | None = None, keepdim: bool = False) -> A
     x = one(input)
     axes = axes_of(dim, len(x.shape))
     if not all(x.shape[k] for k in axes):
+        if dim is not None:
+            raise IndexError(
+                located(f"aminmax: Expected reduction dim {dim_of(dim, len(x.shape))} to have non-zero size.")
+            )
         raise size_error("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
     return return_type("aminmax", "min", "max")(*as_node("AminmaxBackward0", _aminmax, x, axes, keepdim))
 

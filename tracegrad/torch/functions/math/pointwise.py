@@ -37,10 +37,20 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.nn import activations
 from tracegrad.torch.functions.core.dims import copied, one
-from tracegrad.torch.functions.core.operands import as_node, counted, floating, in_floats, is_number, pair
+from tracegrad.torch.functions.core.operands import (
+    TensorOperands,
+    as_node,
+    counted,
+    floating,
+    in_floats,
+    is_number,
+    is_whole,
+    pair,
+)
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import ONE_OP, function
 from tracegrad.torch.functions.math.complex import sign_of_real
+from tracegrad.torch.functions.math.integer_operators import integer_power, refuse_bool
 from tracegrad.typing import Array, ArrayLike
 from tracegrad.utils.doc_table import phrase
 
@@ -107,25 +117,26 @@ of_one(ops.square, "square", real=False)
 of_one(activations.relu, "relu", real=False)
 
 
-def _of_two(op: Elementwise, *names: str, in_place: bool = False, real: bool = False) -> None:
-    """Register a binary `op`, one of whose operands may be a Python number."""
+def _of_two(op: Elementwise, *names: str, tensors: str, in_place: bool = False, real: bool = False) -> None:
+    """Register a binary `op`; `tensors` says which operands must be Tensors, as in `TensorOperands`."""
+    rule = TensorOperands(names[0], tensors)
 
     def call(input: Array, other: Array) -> Array:
-        return op(*pair(input, other))
+        return op(*pair(input, other, rule))
 
     def on_reals(input: Array, other: Array) -> Array:
-        return op(*in_floats(pair(input, other)))
+        return op(*in_floats(pair(input, other, rule)))
 
     fn = on_reals if real else call
     fn.__name__, fn.__doc__ = names[0], phrase(f"{op.__doc__}, element by element.")
     function(*names, in_place=in_place)(fn)
 
 
-_of_two(ops.maximum, "maximum")
-_of_two(ops.minimum, "minimum")
-_of_two(ops.logaddexp, "logaddexp", real=True)
-_of_two(ops.hypot, "hypot", in_place=True, real=True)
-_of_two(ops.arctan2, "atan2", "arctan2", in_place=True, real=True)
+_of_two(ops.maximum, "maximum", tensors="both")
+_of_two(ops.minimum, "minimum", tensors="both")
+_of_two(ops.logaddexp, "logaddexp", tensors="both", real=True)
+_of_two(ops.hypot, "hypot", tensors="both", in_place=True, real=True)
+_of_two(ops.arctan2, "atan2", "arctan2", tensors="both", in_place=True, real=True)
 for _op, _names in {
     ops.equal: ("eq",),
     ops.not_equal: ("ne", "not_equal"),
@@ -133,11 +144,10 @@ for _op, _names in {
     ops.less_equal: ("le", "less_equal"),
     ops.greater: ("gt", "greater"),
     ops.greater_equal: ("ge", "greater_equal"),
-    ops.logical_and: ("logical_and",),
-    ops.logical_or: ("logical_or",),
-    ops.logical_xor: ("logical_xor",),
 }.items():
-    _of_two(_op, *_names, in_place=True)
+    _of_two(_op, *_names, tensors="first", in_place=True)
+for _op in (ops.logical_and, ops.logical_or, ops.logical_xor):
+    _of_two(_op, _op.name, tensors="both", in_place=True)
 
 
 def _tested(test: Elementwise | Callable[..., object], name: str, doc: str, in_place: bool = False) -> None:
@@ -159,6 +169,8 @@ _tested(lambda x: ops.equal(x, -math.inf), "isneginf", "whether x is -inf")
 def _scaled(op: Elementwise, name: str, x: Array, y: Array, alpha: float) -> Array:
     if alpha == 1:
         return op(x, y)
+    if type(alpha) is float and all(is_number(v) or is_whole(v) for v in (x, y)):
+        raise RuntimeError(located("For integral input tensors, argument alpha must not be a floating point number."))
     return as_node(name, lambda u, v: op(u, multiply(v, alpha)), x, y)
 
 
@@ -186,9 +198,13 @@ def sub(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Array:
 @function("rsub")
 def rsub(input: ArrayLike, other: ArrayLike, *, alpha: float = 1) -> Array:
     """other - alpha * input."""
-    x, y = pair(input, other)
+    x, y = pair(input, other, _RSUB)
+    refuse_bool(x, y)
     name = counted("Rsub", y, 1)
     return named(name, subtract(y, x)) if alpha == 1 else as_node(name, _reversed, x, y, alpha)
+
+
+_RSUB = TensorOperands("rsub", "first")
 
 
 def _reversed(x: Array, y: Array, alpha: float) -> Array:
@@ -245,15 +261,21 @@ def floor_divide(input: ArrayLike, other: ArrayLike) -> Array:
 @function("remainder", in_place=True)
 def remainder_(input: ArrayLike, other: ArrayLike) -> Array:
     """input - other * floor(input / other), which has the sign of `other`."""
-    x, y = pair(input, other)
+    x, y = pair(input, other, _REMAINDER)
     return named(counted("Remainder", y), remainder(x, y))
+
+
+_REMAINDER = TensorOperands("remainder", "one")
 
 
 @function("fmod", in_place=True)
 def fmod_(input: ArrayLike, other: ArrayLike) -> Array:
     """input - other * trunc(input / other), which has the sign of `input`."""
-    x, y = pair(input, other)
+    x, y = pair(input, other, _FMOD)
     return named(counted("Fmod", y), fmod(x, y))
+
+
+_FMOD = TensorOperands("fmod", "first")
 
 
 @function("pow", in_place=True)
@@ -264,15 +286,19 @@ def pow(input: ArrayLike, exponent: ArrayLike) -> Array:
     >>> pow(2, np.array([1.0, 3.0])).tolist()
     [2.0, 8.0]
     """
-    x, y = pair(input, exponent)
-    return named("PowBackward2" if is_number(x) else counted("Pow", y), power(x, y))
+    x, y = pair(input, exponent, _POW)
+    return named("PowBackward2" if is_number(x) else counted("Pow", y), integer_power(x, y))
+
+
+_POW = TensorOperands("pow", "one", ("input", "exponent"))
+_FLOAT_POWER = TensorOperands("float_power", "one", ("input", "exponent"))
 
 
 @function("float_power", in_place=True)
 def float_power(input: ArrayLike, exponent: ArrayLike) -> Array:
     """input ** exponent, in float64"""
     name = "PowBackward2" if is_number(input) else counted("Pow", exponent)
-    return as_node(name, lambda x, y: power(*ufuncs.in_double(x, y)), *pair(input, exponent))
+    return as_node(name, lambda x, y: power(*ufuncs.in_double(x, y)), *pair(input, exponent, _FLOAT_POWER))
 
 
 @function("addcmul", in_place=True)
@@ -376,8 +402,11 @@ def frac(input: ArrayLike) -> Array:
 def heaviside(input: Array, values: Array) -> Array:
     """0 below zero, `values` at zero, and 1 above, in their one dtype."""
     require_one_dtype(input, values, "heaviside is not yet implemented for tensors with different dtypes.")
-    x, y = arrays(*pair(input, values))
+    x, y = arrays(*pair(input, values, _HEAVISIDE))
     return to_dtype(ufuncs.heaviside(x, y), x.dtype)
+
+
+_HEAVISIDE = TensorOperands("heaviside", parameters=("input", "values"))
 
 
 # -- piecewise functions -------------------------------------------------------------------------------------------
@@ -404,39 +433,49 @@ def clamp(input: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None 
 @function("clamp_min", in_place=True)
 def clamp_min(input: ArrayLike, min: Any) -> Array:
     """max(input, min), with the derivative of the input on the bound."""
-    return named(counted("ClampMin", min), ops.clamp_min(*pair(input, min)))
+    return named(counted("ClampMin", min), ops.clamp_min(*pair(input, min, _CLAMP_MIN)))
 
 
 @function("clamp_max", in_place=True)
 def clamp_max(input: ArrayLike, max: ArrayLike) -> Array:
     """min(input, max), with the derivative of the input on the bound."""
-    return named(counted("ClampMax", max), ops.clamp_max(*pair(input, max)))
+    return named(counted("ClampMax", max), ops.clamp_max(*pair(input, max, _CLAMP_MAX)))
+
+
+_CLAMP_MIN = TensorOperands("clamp_min", "first", ("input", "min"))
+_CLAMP_MAX = TensorOperands("clamp_max", "first", ("input", "max"))
 
 
 @function("copysign", in_place=True)
 def copysign_(input: ArrayLike, other: ArrayLike) -> Array:
     """Return the magnitude of `input` with the sign of `other`."""
-    x, y = pair(input, other)
+    x, y = pair(input, other, _COPYSIGN)
     return named("CopysignBackward1" if is_number(y) else "CopysignBackward0", copysign(in_floats((x, y))[0], y))
 
 
-def _ignoring_nan(name: str, better: Elementwise, x: Array, y: Array) -> Array:
+_COPYSIGN = TensorOperands("copysign", "first")
+
+
+def _ignoring_nan(name: str, better: Elementwise, x: Array, y: Array, rule: TensorOperands) -> Array:
     def choose(u: Array, v: Array) -> Array:
         return where(logical_or(better(u, v), isnan(v)), u, v)
 
-    return as_node(name, choose, *pair(x, y))
+    return as_node(name, choose, *pair(x, y, rule))
+
+
+_FMAX, _FMIN = TensorOperands("fmax"), TensorOperands("fmin")
 
 
 @function("fmax")
 def fmax(input: Array, other: Array) -> Array:
     """Return the larger element, or the one that is not nan."""
-    return _ignoring_nan("FmaxBackward0", greater_equal, input, other)
+    return _ignoring_nan("FmaxBackward0", greater_equal, input, other, _FMAX)
 
 
 @function("fmin")
 def fmin(input: Array, other: Array) -> Array:
     """Return the smaller element, or the one that is not nan."""
-    return _ignoring_nan("FminBackward0", ops.less_equal, input, other)
+    return _ignoring_nan("FminBackward0", ops.less_equal, input, other, _FMIN)
 
 
 @function("nan_to_num", in_place=True)
@@ -480,4 +519,7 @@ def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08
         if value < 0:
             raise RuntimeError(located(f"{name} must be greater than or equal to zero, but got {value}"))
     require_one_dtype(input, other, "{A} did not match {B}")
-    return ufuncs.isclose(*pair(input, other), rtol, atol, equal_nan)
+    return ufuncs.isclose(*pair(input, other, _ISCLOSE), rtol, atol, equal_nan)
+
+
+_ISCLOSE = TensorOperands("isclose")

@@ -30,8 +30,8 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum
-from tracegrad.torch.functions.core.dims import dim_of, dims_of, one
-from tracegrad.torch.functions.core.operands import as_node, floating, in_floats
+from tracegrad.torch.functions.core.dims import dim_of, dims_of, one, type_name
+from tracegrad.torch.functions.core.operands import NORM_OF_INTEGERS, as_node, floating, in_floats, require_inexact
 from tracegrad.torch.functions.core.promotion import accumulator
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.linalg.norms import matrix_norm
@@ -67,6 +67,18 @@ def reduced(name: str, op: Any, x: Array, axes: tuple[int, ...], keepdim: bool, 
 
 def as_dtype(x: Array, dtype: DTypeLike) -> Array:
     return x if dtype is None or x.dtype == np.dtype(dtype) else to_dtype(x, dtype)
+
+
+def _averageable(x: Array, dtype: DTypeLike) -> Array:
+    """Return `x`, unless it is a Tensor whose mean has no floating dtype."""
+    if getattr(x, "common_dtype", None) is None or getattr(x, "weak", False):
+        return x
+    kind = x.dtype if dtype is None else np.dtype(dtype)
+    if kind.kind not in "fc":
+        which = "Input" if dtype is None else "Optional"
+        text = f"{which} dtype must be either a floating point or complex dtype. Got: {type_name(kind)}"
+        raise RuntimeError(located(f"mean(): could not infer output dtype. {text}"))
+    return x
 
 
 def _is_floating(x: Array) -> bool:
@@ -131,13 +143,15 @@ def nanmean(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype:
 def mean(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
     """Return the arithmetic mean; of integers in float64.
 
+    RuntimeError for Tensors of integers, unless the dtype is floating.
+
     >>> import numpy as np
     >>> mean(np.array([[1.0, 2.0], [3.0, 5.0]]), dim=0).tolist()
     [2.0, 3.5]
     """
     if dim is None and dtype is None and not keepdim and _is_floating(input):
         return bind(reductions.mean, (input,), {"axes": axes_of(None, len(input.shape))})
-    x = as_dtype(floating(input), dtype)
+    x = as_dtype(floating(_averageable(input, dtype)), dtype)
     return reduced(_numbered("Mean", dim), reductions.mean, x, axes_of(dim, len(x.shape)), keepdim)
 
 
@@ -145,6 +159,7 @@ def _spread(
     input: Any, dim: Any, unbiased: bool | None, correction: float | None
 ) -> tuple[Any, tuple[int, ...], float]:
     """Return array, axes and correction from the arguments of `var` and `std`; a boolean `dim` is `unbiased`."""
+    require_inexact(input, "std and var only support floating point and complex dtypes")
     x = floating(input)
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -337,6 +352,8 @@ def norm(
     >>> norm(np.array([3.0, 4.0])).item()
     5.0
     """
+    if dtype is None:
+        require_inexact(input, NORM_OF_INTEGERS)
     x = as_dtype(floating(input), dtype)
     if p == "nuc":
         return matrix_norm(x, "nuc", (-2, -1) if dim is None else dim, keepdim)

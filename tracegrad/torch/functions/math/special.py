@@ -11,7 +11,7 @@ from tracegrad.ops.core.op import named
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.special import scipy_special
-from tracegrad.torch.functions.core.operands import as_node, floating, in_floats, is_number, pair
+from tracegrad.torch.functions.core.operands import TensorOperands, as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.math.pointwise import of_one
@@ -76,8 +76,12 @@ def rad2deg(input: ArrayLike) -> Array:
 @function("logaddexp2")
 def logaddexp2(input: ArrayLike, other: ArrayLike) -> Array:
     """log2(2**input + 2**other), without overflow"""
-    x, y = pair(input, other)
+    x, y = pair(input, other, _LOGADDEXP2)
     return as_node("Logaddexp2Backward0", ufuncs.logaddexp2, *in_floats((x, y)))
+
+
+_LOGADDEXP2 = TensorOperands("logaddexp2")
+_XLOGY, _XLOG1PY = TensorOperands("xlogy", "one"), TensorOperands("special_xlog1py", "one")
 
 
 @function("logit", in_place=True)
@@ -105,7 +109,7 @@ def _numbers_in_dtype(x: Array, y: Array) -> list[Array]:
 @function("xlogy", in_place=True)
 def xlogy(input: ArrayLike, other: ArrayLike) -> Array:
     """input * log(other), and 0 if `input` is 0 and `other` is not nan."""
-    x, y = in_floats(pair(input, other))
+    x, y = in_floats(pair(input, other, _XLOGY))
     name = "XlogyBackward1" if is_number(x) else "XlogyBackward2" if is_number(y) else "XlogyBackward0"
     return named(name, ops.xlogy(*_numbers_in_dtype(x, y)))
 
@@ -125,7 +129,7 @@ def entr(input: Array) -> Array:
 
 def xlog1py(input: Array, other: Array) -> Array:
     """input * log(1 + other), and 0 if `input` is 0 and `other` is not nan."""
-    x, y = in_floats(pair(input, other))
+    x, y = in_floats(pair(input, other, _XLOG1PY))
     name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None
     return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_in_dtype(x, y))
 

@@ -15,7 +15,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise.table import add
-from tracegrad.torch.functions.core.operands import as_node, floating, pair
+from tracegrad.torch.functions.core.operands import TensorOperands, as_node, floating, pair
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.typing import Array
 
@@ -51,6 +51,8 @@ _OF_TWO = {
     "gammaincc": ("gammaincc", "IgammacBackward0", "The regularized upper incomplete gamma function"),
     "zeta": ("zeta", "SpecialZetaBackward0", "The Hurwitz zeta function"),
 }
+# The names of functions in messages, and which operands must be Tensors.
+_TENSORS = {"gammainc": ("igamma", "both"), "gammaincc": ("igammac", "both"), "zeta": ("special_zeta", "one")}
 
 
 def _scipys(name: str, *xs: Array) -> Any:
@@ -64,13 +66,14 @@ def _scipys(name: str, *xs: Array) -> Any:
 
 
 def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Callable[..., object]:
+    rule = TensorOperands(*_TENSORS.get(name, (name,)))
     apply = partial(_scipys, "spherical" if name.startswith("spherical") else scipys)
 
     def of_one(input: Array) -> Any:
         return as_node(node, apply, floating(input))
 
     def of_two(input: Array, other: Array) -> Any:
-        return as_node(node, apply, *map(floating, pair(input, other)))
+        return as_node(node, apply, *map(floating, pair(input, other, rule)))
 
     call = of_one if operands == 1 else of_two
     call.__name__ = call.__qualname__ = name

@@ -293,7 +293,11 @@ def cov(input: ArrayLike, *, correction: int = 1, fweights: object = None, aweig
     >>> cov(np.array([[1.0, 2.0], [1.0, 3.0]])).tolist()
     [[0.5, 1.0], [1.0, 2.0]]
     """
-    return as_node("SqueezeBackward0", _cov, floating(input), correction, fweights, aweights)
+    x = floating(input)
+    if len(x.shape) > 2:
+        text = f"expected input to have two or fewer dimensions but got an input with {len(x.shape)} dimensions"
+        raise size_error(f"cov(): {text}")
+    return as_node("SqueezeBackward0", _cov, x, correction, fweights, aweights)
 
 
 def _cov(x: Array, correction: int, fweights: Any, aweights: Any) -> Array:

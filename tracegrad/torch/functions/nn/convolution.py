@@ -155,7 +155,8 @@ def _transposed(
     dilation: object,
     count: int,
 ) -> Array:
-    x, w, *rest = promoted(in_floats(arrays(*(v for v in (input, weight, bias) if v is not None))))
+    args = arrays(*(v for v in (input, weight, bias) if v is not None))
+    x, w, *rest = promoted(args if all(map(is_whole, args)) else in_floats(args))
     x, has_batch = with_batch(x, count, f"conv_transpose{count}d")
     strides, dilations, around, extra_sizes = (for_each(v, count) for v in (stride, dilation, padding, output_padding))
     outputs = _outputs(x, w, rest, groups)

@@ -208,8 +208,10 @@ def multi_margin_loss(
     _scores("multi_margin_loss", x, y, x.shape[:-1])
     how = checked(reduction)
     weight = None if weight is None else floating(weight)
+    if weight is not None and len(weight.shape) != 1:
+        raise ValueError(located("weight must be one-dimensional"))
     if weight is not None and weight.shape != x.shape[-1:]:
-        raise ValueError(located(f"weight must be one-dimensional and have {x.shape[-1]} elements"))
+        raise size_error(f"inconsistent weight size, expected {x.shape[-1]} but got {list(weight.shape)}")
     return mean_or_sum(as_node("MultiMarginLossBackward0", _multi_margin_loss, floating(x), y, p, margin, weight), how)
 
 

@@ -21,9 +21,9 @@ from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.reduce.first_max import first_max, first_max_index
 from tracegrad.ops.shape import linear
-from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
-from tracegrad.torch.functions.core.dims import integers, lengths, size_error
-from tracegrad.torch.functions.core.operands import as_node, floating
+from tracegrad.ops.shape.linear import broadcast_to, cast, reduce_sum, reshape, transpose
+from tracegrad.torch.functions.core.dims import integers, lengths, one, size_error
+from tracegrad.torch.functions.core.operands import as_node, floating, is_whole
 from tracegrad.torch.functions.indexing.index_update import written
 from tracegrad.torch.functions.nn.activations import relu
 from tracegrad.torch.functions.nn.windows import Sizes, Windows, for_each, window_count, with_batch
@@ -49,8 +49,13 @@ def _pool(
     count: int,
     combine: Callable[..., object],
 ) -> Any:
-    x = floating(input)
+    x = one(input)
+    integral = is_whole(x)
+    x = cast(x, dtype="float64") if integral else floating(x)
     whole, batched = with_batch(x, count, name)
+    if 0 in whole.shape[1:]:
+        kinds = f"{count + 1}D or {count + 2}D (batch mode) tensor with optional 0 dim batch size for input"
+        raise size_error(f"{name}: Expected {kinds}, but got:{lengths(x.shape)}")
     sizes, pads, dilations = for_each(kernel, count), for_each(padding, count), for_each(dilation, count)
     strides = sizes if stride is None or (isinstance(stride, tuple | list) and not stride) else for_each(stride, count)
     for what, least in (("kernel_size", min(sizes)), ("stride", min(strides)), ("dilation", min(dilations))):
@@ -74,7 +79,12 @@ def _pool(
         result = combine(with_batch(x, count, name)[0], windows)
         return result if batched else _without_batch(result)
 
-    return as_node(node, pool, x)
+    result = as_node(node, pool, x)
+    if not integral:
+        return result
+    if isinstance(result, tuple):
+        return cast(result[0], dtype=input.dtype.name), *result[1:]
+    return cast(result, dtype=input.dtype.name)
 
 
 def _without_batch(result: Any) -> Any:

@@ -134,7 +134,10 @@ def type_(self: Tensor, dtype: DType | None = None, non_blocking: bool = False, 
     if dtype is None:
         return f"tracegrad.{_TYPES[self.dtype.name]}Tensor"
     if isinstance(dtype, str):
-        dtype = _NAMED.get(dtype.rpartition(".")[2], dtype)
+        name = _NAMED.get(dtype.rpartition(".")[2])
+        if name is None:
+            raise ValueError(located(f"invalid type: {dtype!r}"))
+        dtype = np.dtype(name)
     return _converted(self, dtype)
 
 

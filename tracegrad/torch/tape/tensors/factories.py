@@ -22,6 +22,7 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.device import check_device
+from tracegrad.torch.functions.core.dims import fitting
 from tracegrad.torch.functions.core.promotion import number_dtype, promote_types
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import check_requires_grad, get_default_dtype
@@ -360,7 +361,9 @@ def full(
     value = value.item() if isinstance(value, np.generic) else value  # a NumPy scalar counts as a Python number
     if dtype is None:
         dtype = _literal_dtype(value) or getattr(value, "dtype", None) or np.asarray(value).dtype
-    return wrap(_filled_with(shape_of("full", (size,)), value, dtype_of(dtype)), requires_grad)
+    return wrap(
+        _filled_with(shape_of("full", (size,)), fitting(value, dtype_of(dtype)), dtype_of(dtype)), requires_grad
+    )
 
 
 def eye(

@@ -19,7 +19,7 @@ from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.core.op import Carrier, DispatchLevel
 from tracegrad.ops.shape.linear import fresh
-from tracegrad.torch.functions.core.dims import broadcast_shapes, not_real
+from tracegrad.torch.functions.core.dims import broadcast_shapes, fitting
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.tensor_methods import TensorMethods
 from tracegrad.torch.modes import STATE
@@ -349,8 +349,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
                     f"fill_ only supports 0-dimension value tensor but got tensor with {value.aval.ndim} dimensions."
                 )
             )
-        if type(value) is complex and self.dtype.kind != "c":
-            raise not_real(self.dtype.name)
+        fitting(value, self.dtype)
         name = "FillBackward3" if isinstance(value, Carrier) else "FillBackward2"
         return self._overwrite(self._lift(_as_operand(value)), name)
 

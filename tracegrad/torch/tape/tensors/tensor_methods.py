@@ -59,6 +59,18 @@ def swapped(op: Op, cls: type, general: Method, node: str) -> Method:
     return apply
 
 
+def inverted(op: Op, cls: type, general: Method, node: str) -> Method:
+    """`x.method(y)`: the quotient y / x; of a Tensor 1 / x is the reciprocal, which saves no operand"""
+    if cls is not Tensor:
+        return swapped(op, cls, general, node)
+    recorder = of_two(op, cls, lambda y, x: general(x, y), node)
+
+    def apply(x: Tensor, y: float) -> Any:
+        return general(x, y) if y == 1 and (type(y) is int or type(y) is float) else recorder(y, x)
+
+    return apply
+
+
 def squared(op: Op, cls: type, general: Method, node: str) -> Method:
     """`x.method(2)`"""
     recorder = of_one(op, cls, lambda x: general(x, 2), node)
@@ -159,7 +171,7 @@ ROWS: tuple[tuple[str, Op, str, Callable[[Op, Any, Method, str], Method]], ...] 
     ("__mul__", ops.multiply, "", two),
     ("__rmul__", ops.multiply, "", two),
     ("__truediv__", ops.divide, "", two),
-    ("__rtruediv__", ops.divide, "", swapped),
+    ("__rtruediv__", ops.divide, "", inverted),
     ("__pow__", ops.square, "", squared),
     ("__neg__", ops.negative, "", one),
     ("__abs__", ops.absolute, "", one),
