@@ -33,6 +33,7 @@ from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 
 from tracegrad.optimizations import names_of
+from tracegrad.platform.processes import usable_cpus
 
 __all__ = [
     "FIRST_CALLS",
@@ -239,6 +240,27 @@ class Settings:
             raise AttributeError(f"there is no setting {name!r}; the settings are {', '.join(_switches())}")
         vars(self)[name] = switch.checked(value, f"settings.{name} = {value!r}")
         self._notify([name])
+
+    def thread_count(self) -> int:
+        """Return the number of threads of a parallel region, including the calling thread.
+
+        Returns
+        -------
+        int
+            `num_threads`; if that is None, the number of CPUs that this process may run on.
+
+        Raises
+        ------
+        ValueError
+            If TRACEGRAD_NUM_THREADS is read and is not a whole number from 1 to 1024.
+
+        Examples
+        --------
+        >>> with settings.override(num_threads=2):
+        ...     settings.thread_count()
+        2
+        """
+        return self.num_threads or min(usable_cpus(), MOST_THREADS)
 
     def watch(self, name: str, changed: Callable[[], None]) -> None:
         """Call a function whenever a setting may have a new value.

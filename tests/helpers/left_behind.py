@@ -15,7 +15,6 @@ import numpy as np
 import tracegrad as tg
 from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, UFUNCS
 from tracegrad.ops import TABLE
-from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import jit_disabled, settings
 from tracegrad.trace.builder.gc_pause import thresholds
 
@@ -33,7 +32,7 @@ def state() -> dict[str, Any]:
     return {
         "ops": _foreign((op.name, op.impl_unchecked) for op in TABLE.values()),
         "functions": _foreign((repr(key), f) for table in REGISTRIES for key, f in table.items()),
-        "settings": re.sub("num_threads=None", f"num_threads={num_threads()}", repr(settings)),
+        "settings": re.sub("num_threads=None", f"num_threads={settings.thread_count()}", repr(settings)),
         "jit": not jit_disabled(),
         "gradients": (tg.is_grad_enabled(), tg.is_inference_mode_enabled()),
         "dtype": repr(tg.get_default_dtype()),

@@ -14,8 +14,7 @@ import numpy as np
 
 from tracegrad import api, tree
 from tracegrad.cli.errors import Lines
-from tracegrad.runtime.threads.pool import num_threads
-from tracegrad.settings import disable_jit
+from tracegrad.settings import disable_jit, settings
 from tracegrad.utils.formatting import columns, duration
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ _HEAD = ("workload", "first call", "value and gradient", "eager", "", "value", "
 
 
 def _bench(options: argparse.Namespace) -> Lines:
-    yield f"medians, {num_threads()} threads; the factors say how much faster compiled code is"
+    yield f"medians, {settings.thread_count()} threads; the factors say how much faster compiled code is"
     rows = [_row(workload, options.seconds) for workload in _workloads()]
     yield from columns([_HEAD, *rows], left_aligned={0})
     return 0

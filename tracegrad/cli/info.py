@@ -19,7 +19,6 @@ from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.diagnostics.machine_peaks import machine
 from tracegrad.runtime.dispatch.python_support import problems
 from tracegrad.runtime.execution.entry_callable import unsupported_reason
-from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import settings
 from tracegrad.target.constants import TuningConstant, constants
 from tracegrad.target.tuning import TUNING
@@ -86,7 +85,7 @@ def _hardware() -> Iterator[tuple[str, str]]:
     features = ll.get_host_cpu_features()
     has = [name for name in _FEATURES if features.get(name)]
     yield "CPU", f"{ll.get_host_cpu_name()} ({instruction_set()}): {', '.join(has) or 'no vectors that are known'}"
-    yield "threads", f"{num_threads()}" + (" (settings.num_threads)" if settings.num_threads else "")
+    yield "threads", f"{settings.thread_count()}" + (" (settings.num_threads)" if settings.num_threads else "")
     library = blas.info()
     yield "BLAS", f"{library['provider']}, kernels for {library['core']}: {library['config']}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tracegrad import settings
 from tracegrad.errors import located
-from tracegrad.platform.processes import usable_cpus
 
 __all__ = [
     "are_deterministic_algorithms_enabled",
@@ -38,7 +37,7 @@ def get_num_threads() -> int:
     >>> get_num_threads() >= 1
     True
     """
-    return settings.num_threads or usable_cpus()
+    return settings.thread_count()
 
 
 def set_num_threads(number: int) -> None:

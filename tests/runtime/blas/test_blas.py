@@ -14,6 +14,7 @@ import pytest
 
 from tracegrad.runtime.blas import library
 from tracegrad.runtime.threads import pool
+from tracegrad.settings import settings
 from tracegrad.target.products import preferred_core
 
 C_TYPES = {"s": ctypes.c_float, "d": ctypes.c_double}
@@ -28,7 +29,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 @pytest.fixture(autouse=True)
 def restored_thread_count() -> Iterator[None]:
-    before = pool.num_threads()
+    before = settings.thread_count()
     yield
     pool.set_num_threads(before)
 
@@ -216,7 +217,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(kind, size, trans):
     (a, b, c), (lda, ldb, ldc) = operands(np.random.default_rng(6), kind, *trans, *size)
     results = []
     for count in (1, 2, 3, 4):
-        library.set_num_threads(count)
+        pool.set_num_threads(count)
         c[:] = np.nan
         gemm(kind, *trans, *size, 1.0, a, lda, b, ldb, 0.0, c, ldc)
         results.append(c.tobytes())
@@ -312,8 +313,8 @@ def test_an_unknown_routine_is_an_error_that_names_it():
 
 
 def test_the_thread_count_is_that_of_parallel_regions():
-    library.set_num_threads(3)
-    assert library.get_num_threads() == pool.num_threads() == library.info()["threads"] == 3
+    pool.set_num_threads(3)
+    assert settings.thread_count() == library.info()["threads"] == 3
 
 
 def test_a_library_that_does_not_load_leads_to_that_of_scipy(monkeypatch, tmp_path):
@@ -408,13 +409,14 @@ def test_the_libraries_of_numpy_and_scipy_are_left_alone():
     run_python("""
 import numpy, scipy.linalg, threadpoolctl
 from tracegrad.runtime.blas import library as blas
+from tracegrad.settings import settings
 def others():
     return {x["filepath"]: x for x in threadpoolctl.threadpool_info() if "scipy_openblas32" not in x["filepath"]}
 before = others()
 assert before
-blas.set_num_threads(1)
+settings.num_threads = 1
 blas.address("dgemm")
-blas.set_num_threads(2)
+settings.num_threads = 2
 assert others() == before
 print("fine")
 """)
@@ -450,6 +452,7 @@ def test_a_forked_child_can_call_gemm(package):
 import ctypes, os
 import numpy as np
 from tracegrad.runtime.blas import library as blas
+from tracegrad.settings import settings
 blas._PACKAGE = {package!r}
 def right():
     a, b, c = np.random.rand(300, 300), np.random.rand(300, 300), np.empty((300, 300))
@@ -458,7 +461,7 @@ def right():
                 for x in (b"N", b"N", n, n, n, one, b, n, a, n, zero, c, n)]
     ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(blas.address("dgemm"))(*pointers)
     return np.allclose(c, a @ b)
-blas.set_num_threads(3)
+settings.num_threads = 3
 def child_is_right():
     child = os.fork()
     if child == 0:

@@ -115,6 +115,7 @@ SCRIPT_HEAD = """
 import ctypes, os, threading
 from tracegrad.runtime.compile import jit as native
 from tracegrad.runtime.threads import pool as threads
+from tracegrad.settings import settings
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 FOR = ctypes.CFUNCTYPE(None, TASK, ctypes.c_void_p, ctypes.c_int64)
 def go(n, work=None):
@@ -414,7 +415,7 @@ print("fine")
 
 
 def test_the_environment_variable_sets_the_thread_count():
-    assert_succeeds(SCRIPT_HEAD + "assert threads.num_threads() == 3\nprint('fine')", TRACEGRAD_NUM_THREADS="3")
+    assert_succeeds(SCRIPT_HEAD + "assert settings.thread_count() == 3\nprint('fine')", TRACEGRAD_NUM_THREADS="3")
     assert_succeeds(SCRIPT_HEAD + "assert len(go(9)) == 1\nprint('fine')", TRACEGRAD_NUM_THREADS="1")
 
 
@@ -422,7 +423,7 @@ def test_without_the_variable_there_is_one_thread_a_usable_cpu(monkeypatch):
     monkeypatch.delenv("TRACEGRAD_NUM_THREADS", raising=False)
     settings.reload()
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert pool.num_threads() == usable
+    assert settings.thread_count() == usable
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "1025", "9" * 5000, "²"])
@@ -430,7 +431,7 @@ def test_a_bad_value_of_the_variable_is_an_error_that_names_it(monkeypatch, text
     monkeypatch.setenv("TRACEGRAD_NUM_THREADS", text)
     vars(settings).clear()
     with pytest.raises(ValueError, match=r"TRACEGRAD_NUM_THREADS=.*it must be a whole number from 1 to 1024"):
-        pool.num_threads()
+        settings.thread_count()
 
 
 @pytest.mark.parametrize("n", [0, -1, 1025])
@@ -465,10 +466,10 @@ def test_the_source_is_valid_for_other_platforms(system, machine, monkeypatch):
 def test_the_setting_is_the_thread_count(counting):
     pool.parallel_for_address()
     settings.num_threads = 1
-    assert pool.num_threads() == 1
+    assert settings.thread_count() == 1
     seen = set()
     parallel_for_python(lambda chunk: seen.add(threading.get_ident()), 50)
     assert seen == {threading.get_ident()}
     with settings.override(num_threads=3):
-        assert pool.num_threads() == 3
-    assert pool.num_threads() == 1
+        assert settings.thread_count() == 3
+    assert settings.thread_count() == 1

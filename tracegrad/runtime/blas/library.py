@@ -31,7 +31,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import SupportsIndex
 
 from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
@@ -41,6 +40,7 @@ from tracegrad.platform.processes import at_fork
 from tracegrad.runtime.blas.parallel_gemm import LIMIT, PARALLEL_FOR, gemm_source, openblas
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.threads import pool
+from tracegrad.settings import settings
 from tracegrad.target.products import gemm_policy, preferred_core
 from tracegrad.utils.lazy_dataclass import record
 
@@ -95,30 +95,6 @@ def address(routine: str) -> int:
     return library.cut[routine]
 
 
-def set_num_threads(n: SupportsIndex) -> None:
-    """Set the number of threads of a gemm, which is the number of threads of all parallel regions (`threads.pool`).
-
-    The routines of SciPy, if they are used, keep their own number. Raises TypeError if `n` is not an integer,
-    ValueError if it is not from 1 to 1024.
-
-    >>> before = get_num_threads()
-    >>> set_num_threads(1)
-    >>> get_num_threads()
-    1
-    >>> set_num_threads(before)
-    """
-    pool.set_num_threads(n)
-
-
-def get_num_threads() -> int:
-    """The number of threads that a gemm may use; see `pool.num_threads`.
-
-    >>> get_num_threads() >= 1
-    True
-    """
-    return pool.num_threads()
-
-
 def info() -> dict[str, object]:
     """Describe the library: "provider" (a package), "config" and "core" (its own words), "threads".
 
@@ -132,7 +108,7 @@ def info() -> dict[str, object]:
         "provider": library.provider,
         "config": library.config,
         "core": library.core,
-        "threads": get_num_threads(),
+        "threads": settings.thread_count(),
     }
 
 
@@ -150,12 +126,12 @@ def _private_openblas() -> _BlasLibrary | None:
     path = _openblas_path()
     if path is None:
         return None
-    settings = {"OPENBLAS_NUM_THREADS": "1"}
+    variables = {"OPENBLAS_NUM_THREADS": "1"}
     core = preferred_core()
     if core is not None and "OPENBLAS_CORETYPE" not in os.environ:
-        settings["OPENBLAS_CORETYPE"] = core
+        variables["OPENBLAS_CORETYPE"] = core
     try:
-        with _environment(settings):
+        with _environment(variables):
             library = libraries.load_privately(path)
         library.scipy_openblas_set_num_threads(1)
         addresses = {name: libraries.address(library, f"scipy_{name}_") for name in ROUTINES}
@@ -178,10 +154,10 @@ def _openblas_path() -> Path | None:
 
 
 @contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables inside a `with` statement."""
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.ir import parse
 from tracegrad.runtime.execution.program import compile_program
-from tracegrad.runtime.threads.pool import num_threads
+from tracegrad.settings import settings
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -54,7 +54,7 @@ def machine() -> Machine:
     >>> here.bandwidth > 1e8 and here.peaks["f64"] > 1e8
     True
     """
-    threads = num_threads()
+    threads = settings.thread_count()
     return Machine(threads, bandwidth(threads), {dtype: peak(threads, dtype) for dtype in ("f32", "f64")})
 
 

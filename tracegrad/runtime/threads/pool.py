@@ -5,8 +5,8 @@
     void parallel_for(void (*task)(void *context, int64_t chunk), void *context, int64_t chunks);
 
 that calls `task(context, i)` exactly once for every `i` in `range(chunks)` and returns when all calls have returned. An
-atomic counter hands out chunks to the calling thread and at most `num_threads() - 1` workers. The caller partitions the
-work. A partition by the problem alone makes results independent of the number of threads.
+atomic counter hands out chunks to the calling thread and at most `settings.thread_count() - 1` workers. The caller
+partitions the work. A partition by the problem alone makes results independent of the number of threads.
 
 Guarantees
 - Writes of the caller before the call are visible to every task; writes of the tasks are visible to the caller after.
@@ -31,10 +31,10 @@ from typing import NamedTuple, SupportsIndex
 
 from tracegrad.llvmir.template import ir_template
 from tracegrad.locks import reentrant_lock
-from tracegrad.platform.processes import at_fork, instruction_set, usable_cpus
+from tracegrad.platform.processes import at_fork, instruction_set
 from tracegrad.platform.threads import has_cpu_sets, has_posix_threads, monotonic_clock
 from tracegrad.runtime.compile import jit
-from tracegrad.settings import MOST_THREADS, settings
+from tracegrad.settings import settings
 from tracegrad.target.tuning import TUNING
 
 _SPIN_NANOSECONDS = TUNING.threads.spin_time
@@ -57,26 +57,14 @@ _lock = reentrant_lock()
 _pool: _Pool | None = None
 
 
-def num_threads() -> int:
-    """The number of threads of a parallel region, including the calling thread: `settings.num_threads`.
-
-    It is the number set last, or the environment variable TRACEGRAD_NUM_THREADS; without either, the number of CPUs
-    this process may run on. Raises ValueError if the variable is not a whole number from 1 to 1024.
-
-    >>> num_threads() >= 1
-    True
-    """
-    return settings.num_threads or min(usable_cpus(), MOST_THREADS)
-
-
 def set_num_threads(n: SupportsIndex) -> None:
     """Set the number of threads of later parallel regions; running regions are not changed.
 
     Raises TypeError if `n` is not an integer, ValueError if it is not from 1 to 1024.
 
-    >>> before = num_threads()
+    >>> before = settings.thread_count()
     >>> set_num_threads(1)
-    >>> num_threads()
+    >>> settings.thread_count()
     1
     >>> set_num_threads(before)
     """
@@ -86,7 +74,7 @@ def set_num_threads(n: SupportsIndex) -> None:
 def _limit_changed() -> None:
     with _lock:
         if _pool is not None:
-            _pool.set_limit(num_threads())
+            _pool.set_limit(settings.thread_count())
 
 
 settings.watch("num_threads", _limit_changed)
@@ -117,7 +105,7 @@ def _shared_pool() -> _Pool:
     if _pool is None:
         with _lock:
             if _pool is None:
-                limit = num_threads()
+                limit = settings.thread_count()
                 code = jit.load_ir(_source, "parallel_for", "cold")
                 run, get, put, reset = map(code.address, ("parallel_for", "get_limit", "set_limit", "reset"))
                 pool = _Pool(run, get, _SET_LIMIT(put), _RESET(reset))
