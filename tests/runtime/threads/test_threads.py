@@ -387,16 +387,21 @@ def test_the_process_exits_cleanly_with_workers_that_spin_or_sleep(idle):
 
 
 def test_the_process_exits_cleanly_while_a_daemon_thread_runs_regions():
-    script = """
-from numpy import zeros
+    """The tasks are machine code: CPython itself may crash where a thread of C calls Python while it ends."""
+    script = f"""
+import numpy
+(task,) = native.compile_forever({COUNTING_TASKS!r}, "count")
+run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(threads.parallel_for_address())
+counts = (ctypes.c_int64 * 10)()
 threads.set_num_threads(2)
 started = threading.Event()
 def keep_busy():
     while True:
-        go(10)
+        run(task, ctypes.addressof(counts), 10)
         started.set()
 threading.Thread(target=keep_busy, daemon=True).start()
 started.wait()
+assert min(counts) > 0
 print("fine")
 """
     assert_succeeds(SCRIPT_HEAD + script)
