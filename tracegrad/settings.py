@@ -431,6 +431,9 @@ class disable_jit(ContextDecorator):
         del unusual[self._blocks[-1]]
         del self._blocks[-1]
 
+    def _recreate_cm(self) -> disable_jit:
+        return disable_jit()  # a decorated function may run in several threads at once
+
 
 def jit_disabled() -> bool:
     """Return whether this thread is within `disable_jit`.
@@ -520,3 +523,6 @@ class leaving_out(ContextDecorator):
 
     def __exit__(self, *_: object) -> None:
         _thread.left_out = self.before
+
+    def _recreate_cm(self) -> leaving_out:
+        return leaving_out(self.names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import pickle
 import sys
-import sysconfig
 import types
 from typing import Any, NamedTuple
 
@@ -55,11 +54,8 @@ def test_fields_of_slots_are_pointers_and_fields_of_builtin_classes_are_hidden()
     assert all(has_hidden_fields(cls, 0) for cls in (list, dict, collections.deque, np.ndarray))
 
 
-# -- fields, on a build of CPython with the usual object header ------------------------------------------
-known = pytest.mark.skipif(
-    sys.implementation.name != "cpython" or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-    reason="another object header",
-)
+# -- fields ----------------------------------------------------------------------------------------------
+known = pytest.mark.skipif(sys.implementation.name != "cpython", reason="another object header")
 
 
 @known

@@ -2,25 +2,13 @@
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hatch import unseen
+from threads import together
 
 import tracegrad as tg
-
-
-def together(n, work):
-    """`work(i)` in n threads that start at the same moment; their results."""
-    barrier = threading.Barrier(n)
-
-    def run(i):
-        barrier.wait()
-        return work(i)
-
-    with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(run, range(n)))
 
 
 def test_many_threads_compile_once():

@@ -1,7 +1,7 @@
 """Find where CPython and NumPy keep the fields of objects in memory.
 
 Machine code reads arrays and floats at `OFFSETS`, which `array_layout_is_known` compares with live objects. Other
-offsets are looked for in live objects. Nothing is known of a build with another object header.
+offsets are looked for in live objects. The fields follow the header of an object, whose last field is the type.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ import numpy as np
 from tracegrad.cpython.raw_memory import array_at, pointer_at
 
 _POINTER = struct.calcsize("P")
+# The bytes of an object's header: a reference count and the type, and more without a GIL.
+_HEADER = object.__basicsize__
 # Offsets of fields that machine code reads, in bytes, in an array, a float and a dtype descriptor. The identity of a
 # dtype is its kind, letter, byte order and number, in 8 bytes.
 OFFSETS = {
-    "TYPE": 8,
-    "DATA": 16,
-    "ND": 24,
-    "DIMS": 32,
-    "STRIDES": 40,
-    "DESCR": 56,
-    "ARRAY_FLAGS": 64,
-    "FLOAT": 16,
-    "DTYPE": 24,
+    "TYPE": _HEADER - _POINTER,
+    "DATA": _HEADER,
+    "ND": _HEADER + 8,
+    "DIMS": _HEADER + 16,
+    "STRIDES": _HEADER + 24,
+    "DESCR": _HEADER + 40,
+    "ARRAY_FLAGS": _HEADER + 48,
+    "FLOAT": _HEADER,
+    "DTYPE": _HEADER + 8,
 }
 _ALIGNED, _ROW_MAJOR = 0x100, 0x001
 # The offset of the length in objects of variable size.
-_LENGTH = 16
+_LENGTH = _HEADER
 
 
 def array_layout_is_known() -> bool:
@@ -73,7 +75,7 @@ def dtype_identity(descriptor: int) -> int:
 # -- offsets that are found in live objects ------------------------------------------------------------
 def offset_of(instance: object, *examples: tuple[object, object]) -> int | None:
     """The offset at which each object has a pointer to its partner; None if there is none."""
-    for offset in range(2 * _POINTER, object.__sizeof__(instance), _POINTER):
+    for offset in range(_HEADER, object.__sizeof__(instance), _POINTER):
         if all(pointer_at(id(x) + offset) == id(held) for x, held in examples):
             return offset
     return None

@@ -63,6 +63,8 @@ def _later(
         for owner in type(self).__mro__:
             if owner.__dict__.get(name) is first:
                 break
+        else:  # another thread has compiled it meanwhile
+            return getattr(self, name)(*args, **kwargs)
         if name == "__init__" and _filled(owner, self, args, kwargs):
             return None
         space: dict[str, Any] = {"LATER": _LATER, "set": object.__setattr__}

@@ -597,16 +597,6 @@ def test_another_array_layout_means_the_portable_way(monkeypatch: pytest.MonkeyP
     assert entry_callable.unsupported_reason() is None
 
 
-def test_a_free_threaded_build_takes_the_portable_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_callable.sysconfig, "get_config_var", lambda name: name == "Py_GIL_DISABLED")
-    entry_callable.unsupported_reason.cache_clear()
-    try:
-        assert "free-threaded" in str(entry_callable.unsupported_reason())
-    finally:
-        monkeypatch.undo()
-        entry_callable.unsupported_reason.cache_clear()
-
-
 def test_the_entry_point_is_kept_on_disk(tmp_path: Any) -> None:
     root = str(ROOT)
     program = (

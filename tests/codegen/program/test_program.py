@@ -8,9 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import pytest
 from exact import assert_same, compiled, full_slice, whole
 from graphs import REAL, f32, f64, i64, vjp_of
 from plans import sources
+from threads import together
 
 from tracegrad.avals import Aval, aval_of
 from tracegrad.codegen.loopir.steps import Launch
@@ -664,23 +663,11 @@ def test_a_compilation_that_fails_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
 
 
 # -- threads ---------------------------------------------------------------------------------------------------------
-def in_threads(count: int, call: Callable[[int], Any]) -> list[Any]:
-    """The results of `call(i)` in `count` threads that start together."""
-    start = threading.Barrier(count)
-
-    def work(i: int) -> Any:
-        start.wait()
-        return call(i)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(work, range(count)))
-
-
 @pytest.mark.usefixtures("own_cache")
 def test_threads_that_meet_a_new_graph_together_compile_it_once() -> None:
     graph = build(lambda x, y: [exp(add(x, y)), reduce_sum(sin(multiply(x, y)), axes=(0,))], [f64(1000), f64(1000)])
     count = machine_code_count()
-    result = in_threads(8, lambda _: compiled(graph))
+    result = together(8, lambda _: compiled(graph))
     assert machine_code_count() == count + 1
     assert sorted(p.report.cache for p in result) == ["compiled"] + ["memory"] * 7
     x, y = rng.random(1000), rng.random(1000)
@@ -695,7 +682,7 @@ def test_threads_that_need_some_of_the_same_pieces_compile_each_once() -> None:
 
     graphs = [build(fn(k), [f64(20, 40), f64(40, 40)]) for k in range(6)]
     count = machine_code_count()
-    result = in_threads(6, lambda k: compiled(graphs[k]))
+    result = together(6, lambda k: compiled(graphs[k]))
     kinds = {piece.text for p in result for order in encode_program(p.report.plan) for piece in units_of(order)}
     assert machine_code_count() - count <= len(kinds)
     assert [source for p in result for source in sources(p)].count("compiled") == machine_code_count() - count
@@ -711,7 +698,7 @@ def test_threads_that_compile_different_graphs_do_not_disturb_each_other() -> No
 
     graphs = [build(fn(k), [f64(3, 500)]) for k in range(8)]
     x = whole(3, 500)
-    for graph, outputs in zip(graphs, in_threads(8, lambda k: compiled(graphs[k]).run([x]))):
+    for graph, outputs in zip(graphs, together(8, lambda k: compiled(graphs[k]).run([x]))):
         for got, want in zip(outputs, run(graph, [x])):
             np.testing.assert_allclose(got, want, rtol=1e-15)
 
@@ -736,7 +723,7 @@ def test_one_program_called_from_many_threads() -> None:
                 return False
         return True
 
-    assert all(in_threads(6, calls))
+    assert all(together(6, calls))
 
 
 # -- outputs ---------------------------------------------------------------------------------------------------------
@@ -832,7 +819,7 @@ def test_called_ops_run_in_many_threads_and_inside_each_other(monkeypatch: pytes
     assert result.report.plan.cost >= RELEASE_GIL_COST
     want = (x**x).sum(0)
     assert all(np.array_equal(result.run([x])[0], want) for _ in range(2))
-    assert all(in_threads(4, lambda _: all(np.array_equal(result.run([x])[0], want) for _ in range(5))))
+    assert all(together(4, lambda _: all(np.array_equal(result.run([x])[0], want) for _ in range(5))))
 
     impl, depth = elementwise.power.impl, [3]
 
@@ -860,6 +847,6 @@ def test_shared_loops_are_loaded_once_by_many_threads(monkeypatch: pytest.Monkey
     monkeypatch.setattr(jit, "_load_ir", counted)
     graph = build(lambda x: [reductions.reduce_min(x, axes=(0,)), reduce_sum(x, axes=(0,))], [f64(5000, 30)])
     x = whole(5000, 30)
-    for outputs in in_threads(6, lambda _: compiled(graph).run([x])):
+    for outputs in together(6, lambda _: compiled(graph).run([x])):
         np.testing.assert_array_equal(outputs[1], x.sum(0))
     assert sorted(loads) == sorted(set(loads))

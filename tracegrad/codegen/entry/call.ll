@@ -37,6 +37,12 @@ define internal ptr @address(ptr %block, i64 %index) alwaysinline {
   ret ptr %value
 }
 
+; Exchange the word of an arena for another, as calls do.
+define i64 @tg_exchange(ptr %arena_word, i64 %value) {
+  %before = atomicrmw xchg ptr %arena_word, i64 %value acq_rel
+  ret i64 %before
+}
+
 ; 1, 2: see prologue.ll.
 define internal ptr @call(ptr %block, ptr %args) noinline optnone {
 start:

@@ -31,6 +31,7 @@ from tracegrad.codegen.entry.signature import (
 )
 from tracegrad.codegen.instr.safepoints import INTERRUPTED
 from tracegrad.cpython.object_layout import OFFSETS
+from tracegrad.cpython.threads import is_free_threaded
 from tracegrad.llvmir.template import ir_template
 from tracegrad.platform.memory import advises_huge_pages
 from tracegrad.target.tuning import TUNING
@@ -70,4 +71,5 @@ def entry_ir() -> str:
         huge_page=2**21,
         huge_bytes=HUGE_BYTES,
     )
-    return call + prologue
+    items = ir_template(f"codegen/entry/{'without' if is_free_threaded() else 'with'}_gil.ll")
+    return call + items + prologue

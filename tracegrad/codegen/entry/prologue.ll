@@ -7,10 +7,7 @@ declare ptr @PyErr_Occurred()
 declare i32 @PyContextVar_Get(ptr, ptr, ptr)       ; the value is a new reference
 declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
 declare i64 @PyObject_Size(ptr)
-declare ptr @PyDict_GetItemWithError(ptr, ptr)     ; these four give no new references
-declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
-declare ptr @PyList_GetItem(ptr, i64)
-declare ptr @PyTuple_GetItem(ptr, i64)
+declare ptr @PyTuple_GetItem(ptr, i64)             ; gives no new reference
 declare i32 @PyUnicode_Compare(ptr, ptr)
 
 ; 1. Containers. What is in them is held: a program may let other threads, or Python, change them.
@@ -71,37 +68,56 @@ item:
   %second = add i64 %pair, 1
   %key_wanted = call ptr @address(ptr %items, i64 %pair)
   %input = call i64 @word(ptr %items, i64 %second)
-  br i1 %is_input, label %hold, label %of_container
+  %held_at = getelementptr ptr, ptr %held, i64 %input
+  br i1 %is_input, label %of_argument, label %of_container
+of_argument:
+  call void @Py_IncRef(ptr %argument_object)
+  store ptr %argument_object, ptr %held_at
+  br label %hold
 of_container:
   %is_dict = icmp eq ptr %type_wanted, @PyDict_Type
   br i1 %is_dict, label %of_dict, label %of_sequence
 of_sequence:
   %is_list = icmp eq ptr %type_wanted, @PyList_Type
-  %get = select i1 %is_list, ptr @PyList_GetItem, ptr @PyTuple_GetItem
-  %sequence_item = call ptr %get(ptr %argument_object, i64 %i)
+  br i1 %is_list, label %of_list, label %of_tuple
+of_list:
+  %list_item = call ptr @list_item(ptr %argument_object, i64 %i)
+  store ptr %list_item, ptr %held_at
+  %is_shorter = icmp eq ptr %list_item, null         ; another thread has removed items
+  br i1 %is_shorter, label %shorter, label %hold
+shorter:
+  call void @PyErr_Clear()
+  br label %closed
+of_tuple:
+  %tuple_item = call ptr @PyTuple_GetItem(ptr %argument_object, i64 %i)
+  call void @Py_IncRef(ptr %tuple_item)
+  store ptr %tuple_item, ptr %held_at
   br label %hold
 of_dict:
-  %has_item = call i32 @PyDict_Next(ptr %argument_object, ptr %position, ptr %key_at, ptr %value_at)
+  %has_item = call i32 @next_of_dict(ptr %argument_object, ptr %position, ptr %key_at, ptr %value_at)
   %is_none = icmp eq i32 %has_item, 0
   br i1 %is_none, label %closed, label %of_key
 of_key:
-  %key = load ptr, ptr %key_at
   %value = load ptr, ptr %value_at
+  store ptr %value, ptr %held_at
+  %key = load ptr, ptr %key_at
   %is_key = icmp eq ptr %key, %key_wanted
-  br i1 %is_key, label %hold, label %other_key
+  br i1 %is_key, label %key_fits, label %other_key
 other_key:
   %key_type = call ptr @field(ptr %key, i64 $Offset.TYPE)
   %is_text = icmp eq ptr %key_type, @PyUnicode_Type
-  br i1 %is_text, label %compare, label %closed
+  br i1 %is_text, label %compare, label %no_key
 compare:
   %order = call i32 @PyUnicode_Compare(ptr %key, ptr %key_wanted)
   %is_equal = icmp eq i32 %order, 0
-  br i1 %is_equal, label %hold, label %closed
+  br i1 %is_equal, label %key_fits, label %no_key
+no_key:
+  call void @drop(ptr %key)
+  br label %closed
+key_fits:
+  call void @drop(ptr %key)
+  br label %hold
 hold:
-  %object = phi ptr [%argument_object, %item], [%sequence_item, %of_sequence], [%value, %of_key], [%value, %compare]
-  call void @Py_IncRef(ptr %object)
-  %held_at = getelementptr ptr, ptr %held, i64 %input
-  store ptr %object, ptr %held_at
   %i_next = add i64 %i, 1
   br label %next_item
 argument_done:
@@ -181,7 +197,7 @@ pointer:
   %pointer_value = load ptr, ptr %at
   br label %found
 lookup:
-  %dict_value = call ptr @PyDict_GetItemWithError(ptr %space, ptr %at)
+  %dict_value = call ptr @dict_item(ptr %space, ptr %at)
   %nothing = icmp eq ptr %dict_value, null
   br i1 %nothing, label %no_item, label %found
 no_item:
@@ -190,29 +206,36 @@ no_item:
   br i1 %no_error, label %found, label %failed
 found:
   %current = phi ptr [%pointer_value, %pointer], [%dict_value, %lookup], [null, %no_item]
+  %item = phi ptr [null, %pointer], [%dict_value, %lookup], [null, %no_item]
   %same = icmp eq ptr %current, %wanted
   br i1 %same, label %unchanged, label %other_object
 other_object:
   %exact = call i64 @word(ptr %record, i64 $GuardSlot.EXACT)
   %accepts_equal = icmp ne i64 %exact, 0
   %is_set = icmp ne ptr %current, null
-  %may_be_equal = and i1 %accepts_equal, %is_set
-  br i1 %may_be_equal, label %types, label %no
+  %is_alive = call i1 @may_read(ptr %item)
+  %is_object = and i1 %is_set, %is_alive
+  %may_be_equal = and i1 %accepts_equal, %is_object
+  br i1 %may_be_equal, label %types, label %changed
 types:
   %current_type = call ptr @field(ptr %current, i64 $Offset.TYPE)
   %wanted_type = call ptr @field(ptr %wanted, i64 $Offset.TYPE)
   %same_type = icmp eq ptr %current_type, %wanted_type
-  br i1 %same_type, label %compare, label %no
+  br i1 %same_type, label %compare, label %changed
 compare:
   %equal = call i32 @PyObject_RichCompareBool(ptr %current, ptr %wanted, i32 2)   ; Py_EQ
   %is_equal = icmp eq i32 %equal, 1
-  br i1 %is_equal, label %unchanged, label %no
+  br i1 %is_equal, label %unchanged, label %changed
 unchanged:
+  call void @drop(ptr %item)
   %p_next = add i64 %p, 1
   br label %next
 
 yes:
   ret i1 true
+changed:
+  call void @drop(ptr %item)
+  br label %no
 failed:
   call void @PyErr_Clear()
   ret i1 false

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding as ll
 import numpy as np
 
+from tracegrad.cpython.threads import is_free_threaded
 from tracegrad.errors import PACKAGE, UnsupportedError
 from tracegrad.locks import reentrant_lock, wait_for_imports
 from tracegrad.platform.libraries import c_functions
@@ -288,6 +289,7 @@ def cpu_key() -> str:
         cpu = [ll.get_host_cpu_name(), ll.get_host_cpu_features().flatten()]
     parts = [
         sys.implementation.cache_tag or "",
+        "without a GIL" if is_free_threaded() else "",
         sys.platform,
         instruction_set(),
         *cpu,

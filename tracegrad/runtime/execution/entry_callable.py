@@ -2,8 +2,8 @@
 
 `make_callable` makes the fast one: a builtin whose machine code (`tracegrad.codegen.entry.entry_point`) reads its
 arguments from the array objects itself. `make_portable` makes an equivalent Python function, for builds whose object
-layout is not known: free-threaded CPython, other Pythons, 32 bits, or a NumPy whose arrays look different from what
-this module expects (it checks some arrays before it trusts any).
+layout is not known: other Pythons, 32 bits, or a NumPy whose arrays look different from what this module expects (it
+checks some arrays before it trusts any).
 
 Both return MISS when the arguments do not fit the compiled signature, or when the program itself reports a failure.
 """
@@ -14,7 +14,6 @@ import ctypes
 import math
 import struct
 import sys
-import sysconfig
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ import numpy as np
 from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, entry_ir
 from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, descriptor_block, lowest
 from tracegrad.cpython.object_layout import array_layout_is_known, cell_offset
+from tracegrad.cpython.threads import is_free_threaded
 from tracegrad.platform.libraries import address, c_library
 from tracegrad.platform.memory import has_aligned_alloc
 from tracegrad.platform.processes import system_name
@@ -66,14 +66,14 @@ _PYTHON_FUNCTIONS = (
     "PyContextVar_Get",
     "PyObject_RichCompareBool",
     "PyObject_Size",
-    "PyDict_GetItemWithError",
     "PyDict_Next",
-    "PyList_GetItem",
     "PyTuple_GetItem",
     "PyUnicode_Compare",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
 )
+_WITH_GIL = ("PyDict_GetItemWithError", "PyList_GetItem")
+_WITHOUT_GIL = ("PyDict_GetItemRef", "PyList_GetItemRef", "PyCriticalSection_Begin", "PyCriticalSection_End")
 
 
 @cache
@@ -85,8 +85,6 @@ def unsupported_reason() -> str | None:
     """
     if sys.implementation.name != "cpython":
         return f"the object layout of {sys.implementation.name} is not known"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return "the object layout of free-threaded CPython is not known"
     if struct.calcsize("P") != 8:
         return "the object layout on 32 bits is not known"
     if not has_aligned_alloc():
@@ -107,7 +105,7 @@ def numpy_table() -> Any:
 @cache
 def _entry_code() -> jit.NativeCode:
     """The entry point of all programs, from the disk cache or compiled now; loaded once."""
-    for name in _PYTHON_FUNCTIONS:
+    for name in (*_PYTHON_FUNCTIONS, *(_WITHOUT_GIL if is_free_threaded() else _WITH_GIL)):
         jit.define_symbol(name, address(ctypes.pythonapi, name))
     table = numpy_table()
     for name, index in _NUMPY_FUNCTIONS.items():
@@ -166,8 +164,8 @@ def _free() -> Any:
 
 
 class _RetainedArena:
-    """The arena that the callables of one program retain between calls: its address, which entry points read and write
-    under the GIL. It is freed with the last callable, unless a new program takes it over.
+    """The arena that the callables of one program retain between calls: its address, which entry points exchange for 0
+    during a call. It is freed with the last callable, unless a new program takes it over.
 
     `bytes` is the number of bytes touched so far, `room` the size that is certainly allocated.
     """
@@ -191,18 +189,26 @@ class _RetainedArena:
         fitting = [x for x in idle if size <= x.room and x.bytes <= size + size // 4]
         if fitting:
             other = max(fitting, key=lambda x: x.bytes)
-            self.bytes, self.room = max(size, other.bytes), min(self.room, other.room)
-            address, other.word[0] = int(other.word[0]), 0
-            self.word[0] = address
+            address = _take_word(other.word.ctypes.data, 0)
+            if address:  # else a call has taken it meanwhile
+                self.bytes, self.room = max(size, other.bytes), min(self.room, other.room)
+                self.word[0] = address
 
     def release(self) -> None:
         """Free the memory, unless a call uses it. The next call allocates new memory."""
-        address, self.word[0] = int(self.word[0]), 0
-        self.free(address)
+        if self.word[0]:
+            self.free(_take_word(self.word.ctypes.data, 0))
 
     def __del__(self) -> None:
         if hasattr(self, "word"):  # else an interrupt came in between
-            self.release()
+            self.free(int(self.word[0]))  # no call can use it any more
+
+
+def _take_word(address: int, value: int) -> int:
+    """Exchange the word at an address, and return its former value; calls in other threads exchange it too."""
+    exchange = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+    before: int = exchange(_entry_code().address("tg_exchange"))(address, value)
+    return before
 
 
 _LARGE_ARENA = TUNING.memory.min_large_arena

@@ -4,12 +4,25 @@
 @victim = internal global i64 0                                ; the slot to empty next
 @place = internal global i64 0                                 ; of the next large block
 @idle = internal global i64 0                                  ; bytes in idle blocks
+@busy = internal global i32 0                                  ; whether a thread reads or writes the slots
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
 declare i32 @madvise(ptr, i64, i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
+
+; Whether this thread may use the slots from now on: no other thread does.
+define internal i1 @enter() {
+  %before = atomicrmw xchg ptr @busy, i32 1 acquire
+  %is_free = icmp eq i32 %before, 0
+  ret i1 %is_free
+}
+
+define internal void @leave() {
+  store atomic i32 0, ptr @busy release, align 4
+  ret void
+}
 
 define internal void @empty(ptr %slot) {
   %block = load ptr, ptr %slot
@@ -19,7 +32,7 @@ release:
   %capacity = load i64, ptr %block
   %before = load i64, ptr @idle
   %after = sub i64 %before, %capacity
-  store i64 %after, ptr @idle
+  store atomic i64 %after, ptr @idle monotonic, align 8
   store ptr null, ptr %slot
   call void @give_back(ptr %block)
   br label %done
@@ -36,22 +49,26 @@ define internal void @give_back(ptr %block) {
 
 define void @tg_pool_clear() {
 entry:
-  br label %next
+  %entered = call i1 @enter()
+  br i1 %entered, label %next, label %done
 next:
   %i = phi i64 [0, %entry], [%j, %one]
   %more = icmp slt i64 %i, $num_slots
-  br i1 %more, label %one, label %done
+  br i1 %more, label %one, label %cleared
 one:
   %slot = getelementptr ptr, ptr @slots, i64 %i
   call void @empty(ptr %slot)
   %j = add i64 %i, 1
   br label %next
+cleared:
+  call void @leave()
+  br label %done
 done:
   ret void
 }
 
 define i64 @tg_pool_idle() {
-  %bytes = load i64, ptr @idle
+  %bytes = load atomic i64, ptr @idle monotonic, align 8
   ret i64 %bytes
 }
 
@@ -63,12 +80,15 @@ first:
   %slack = lshr i64 %size, 3
   %most = add i64 %size, %slack
   %is_small = icmp ult i64 %size, $min_retained_bytes
-  br i1 %is_small, label %fresh, label %next
+  br i1 %is_small, label %fresh, label %search
+search:
+  %entered = call i1 @enter()
+  br i1 %entered, label %next, label %fresh
 
 next:                                              ; an idle block that fits with little waste
-  %i = phi i64 [0, %first], [%j, %unfit]
+  %i = phi i64 [0, %search], [%j, %unfit]
   %more = icmp slt i64 %i, $num_slots
-  br i1 %more, label %inspect, label %fresh
+  br i1 %more, label %inspect, label %nothing_fits
 inspect:
   %slot = getelementptr ptr, ptr @slots, i64 %i
   %block = load ptr, ptr %slot
@@ -87,8 +107,12 @@ take:
   store ptr null, ptr %slot
   %before = load i64, ptr @idle
   %after = sub i64 %before, %capacity
-  store i64 %after, ptr @idle
+  store atomic i64 %after, ptr @idle monotonic, align 8
+  call void @leave()
   br label %found
+nothing_fits:
+  call void @leave()
+  br label %fresh
 
 fresh:
   %room = select i1 %is_small, i64 127, i64 $slack_bytes    ; header, and up to a multiple of 64; or two pages more
@@ -104,12 +128,12 @@ retry:                                             ; what lies idle may be what 
   br i1 %still_none, label %fail, label %place_block
 place_block:
   %memory = phi ptr [%new, %fresh], [%retried, %retry]
-  %number = load i64, ptr @place
+  %number = load atomic i64, ptr @place monotonic, align 8   ; whichever place it is, the block is right
   %is_last = icmp eq i64 %number, $last_offset
   %up_one = add i64 %number, 1
   %following = select i1 %is_last, i64 0, i64 %up_one
   %following_place = select i1 %is_small, i64 %number, i64 %following
-  store i64 %following_place, ptr @place
+  store atomic i64 %following_place, ptr @place monotonic, align 8
   %begin = ptrtoint ptr %memory to i64
   %after_header = add i64 %begin, 4159                   ; a header, and up to a page
   %whole = and i64 %after_header, -4096
@@ -183,7 +207,10 @@ measure:
   %large = icmp uge i64 %capacity, $min_retained_bytes
   %bounded = icmp ule i64 %capacity, $max_idle_bytes
   %worth_keeping = and i1 %large, %bounded
-  br i1 %worth_keeping, label %make_room, label %release
+  br i1 %worth_keeping, label %try, label %release
+try:
+  %entered = call i1 @enter()
+  br i1 %entered, label %make_room, label %release
 release:
   call void @give_back(ptr %block)
   br label %done
@@ -201,7 +228,8 @@ make_room:                                         ; empty slots in turn until o
   br i1 %fits, label %keep, label %make_room
 keep:
   store ptr %block, ptr %slot
-  store i64 %sum, ptr @idle
+  store atomic i64 %sum, ptr @idle monotonic, align 8
+  call void @leave()
   br label %done
 done:
   ret void

@@ -5,8 +5,8 @@ library returns large blocks to the system as soon as they are free. The handler
 programs and retains freed blocks, at most IDLE_BYTES in at most SLOTS blocks, for outputs of about the same size. An
 output in a block is an ordinary array that owns its data. NumPy returns the memory to the handler when the array dies.
 
-The handler is LLVM IR. It needs no lock, because NumPy allocates and frees under the GIL. Free-threaded builds have no
-handler (`entry_callable.unsupported_reason`).
+The handler is LLVM IR. A thread never waits for another one that uses the idle blocks, as happens without a GIL: it
+allocates from, or frees to the C library.
 """
 
 from __future__ import annotations

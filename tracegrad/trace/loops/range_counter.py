@@ -263,7 +263,8 @@ def counter_of(frame: object, instruction: int) -> Counter | None:
 
 
 def _active_counters(builder: TraceBuilder) -> list[Counter]:
-    return [x for x in list(_COUNTERS.values()) if x.builder is builder]
+    known = [ref() for ref in _COUNTERS.valuerefs()]  # other threads may add theirs meanwhile
+    return [x for x in known if x is not None and x.builder is builder]
 
 
 def fold_around(builder: TraceBuilder, inner: Counter | None) -> None:

@@ -256,5 +256,5 @@ def composite_class(name: str) -> type[CompositeNode]:
     result = _CLASSES.get(name)
     if result is None:
         traits = {"saves_result": name in SAVES_RESULT, "piecewise_linear": name in PIECEWISE_LINEAR}
-        result = _CLASSES[name] = type(name, (CompositeNode,), {"__slots__": (), **traits})
+        result = _CLASSES.setdefault(name, type(name, (CompositeNode,), {"__slots__": (), **traits}))
     return result

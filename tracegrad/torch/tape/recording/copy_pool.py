@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracegrad.cpython.references import COUNT_OF_LOOP_ITEM, reference_count
+from tracegrad.locks import new_lock
 from tracegrad.typing import NDArray
 
 LARGE_BYTES = 2**17  # bytes of the smallest pooled array; the C library reuses smaller blocks
@@ -16,6 +17,8 @@ MAX_POOLED_BLOCKS = 16  # pooled blocks, at most
 
 # The pooled blocks, in the order of their allocation.
 _pool: list[NDArray] = []
+# Two threads must not take one block.
+_lock = new_lock()
 
 
 def copy_of(array: NDArray) -> NDArray:
@@ -23,13 +26,21 @@ def copy_of(array: NDArray) -> NDArray:
     if array.nbytes < LARGE_BYTES:
         return array.copy("K")
     like = np.empty_like(array)
+    with _lock:
+        result = _unused(like)
+        if result is None:
+            result = like
+            _pool.append(result)
+            while len(_pool) > MAX_POOLED_BLOCKS or sum([block.nbytes for block in _pool]) > MAX_POOLED_BYTES:
+                del _pool[0]
+    np.copyto(result, array)
+    return result
+
+
+def _unused(like: NDArray) -> NDArray | None:
+    """A pooled block of this dtype, shape and memory order without references; None if there is none."""
     for block in _pool:
-        alike = block.shape == array.shape and block.dtype == array.dtype and block.strides == like.strides
+        alike = block.shape == like.shape and block.dtype == like.dtype and block.strides == like.strides
         if alike and reference_count(block) == COUNT_OF_LOOP_ITEM:
-            np.copyto(block, array)
             return block
-    np.copyto(like, array)
-    _pool.append(like)
-    while len(_pool) > MAX_POOLED_BLOCKS or sum(block.nbytes for block in _pool) > MAX_POOLED_BYTES:
-        del _pool[0]
-    return like
+    return None

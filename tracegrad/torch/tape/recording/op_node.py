@@ -429,7 +429,8 @@ def node_class(name: str, is_multi: bool = False) -> type[OpNode]:
     """Return the node class of this name, for an op with one result or with several."""
     result = _CLASSES.get((name, is_multi))
     if result is None:
-        result = _CLASSES[name, is_multi] = type(name, (MultiResultNode if is_multi else OpNode,), {"__slots__": ()})
+        cls = type(name, (MultiResultNode if is_multi else OpNode,), {"__slots__": ()})
+        result = _CLASSES.setdefault((name, is_multi), cls)
     return result
 
 
@@ -452,7 +453,7 @@ def piecewise_constant_node(op: Op, edge: Node, ans: Array | Spec) -> PiecewiseC
     """Return the node of an op whose derivative is 0, because PyTorch's tape has a node too."""
     cls = _CONSTANT_CLASSES.get(op)
     if cls is None:
-        cls = _CONSTANT_CLASSES[op] = type(node_name(op), (PiecewiseConstantNode,), {"__slots__": ()})
+        cls = _CONSTANT_CLASSES.setdefault(op, type(node_name(op), (PiecewiseConstantNode,), {"__slots__": ()}))
     node = cls()
     node.edges, node.hooks, node.number, node.spec = (edge,), None, next_number(), Spec(ans.shape, ans.dtype)
     return node
