@@ -22,6 +22,7 @@ from tracegrad.trace.proxies.function_proxies import is_structural
 from tracegrad.trace.sources.code_origin import is_decorated
 
 _FAMILIES: OrderedDict[Any, tuple[Family, Any]] = OrderedDict()
+_LOCK = new_lock()
 MAX_FAMILIES = TUNING.dispatch.max_families
 
 DispatcherT = TypeVar("DispatcherT", bound=Dispatcher)
@@ -45,14 +46,19 @@ def remembered(fun: object, key: object, make: Callable[[], DispatcherT]) -> Dis
         return make()
     derived_cache = vars(fun).get(DERIVED)
     # functools.wraps copies attributes, this one included, to functions that it does not belong to.
-    if derived_cache is None or derived_cache.owner() is not fun:
-        derived_cache = vars(fun)[DERIVED] = DerivedCache()
-        derived_cache.owner = weakref.ref(fun)
-    known: dict[Any, DispatcherT] = derived_cache.known
-    if key not in known:
-        result = make()
-        known.setdefault(key, _shared(fun, key, result) if isinstance(fun, types.FunctionType) else result)
-    return known[key]
+    if derived_cache is None or derived_cache.owner() is not fun or key not in derived_cache.known:
+        with _LOCK:  # threads that derive one function at once get one result
+            derived_cache = vars(fun).get(DERIVED)
+            if derived_cache is None or derived_cache.owner() is not fun:
+                derived_cache = DerivedCache()
+                derived_cache.owner = weakref.ref(fun)
+                vars(fun)[DERIVED] = derived_cache
+            if key not in derived_cache.known:
+                new = make()
+                is_function = isinstance(fun, types.FunctionType)
+                derived_cache.known[key] = _shared(fun, key, new) if is_function else new
+    result: DispatcherT = derived_cache.known[key]
+    return result
 
 
 class DerivedCache:
@@ -81,9 +87,10 @@ def _shared(fun: Any, key: Any, result: DispatcherT) -> DispatcherT:
 def _family(function: types.FunctionType, key: object) -> Family:
     """The family of functions with the code of this one, for the transform with this key."""
     family_key = (function.__code__, id(function.__globals__), key)
-    result = _FAMILIES.get(family_key)
-    if result is None:
-        result = _FAMILIES.setdefault(family_key, (Family(), function))  # keeps the ids in the key alive
-        while len(_FAMILIES) > MAX_FAMILIES:
-            _FAMILIES.popitem(last=False)
-    return result[0]
+    with _LOCK:
+        result = _FAMILIES.get(family_key)
+        if result is None:
+            result = _FAMILIES.setdefault(family_key, (Family(), function))  # keeps the ids in the key alive
+            while len(_FAMILIES) > MAX_FAMILIES:
+                _FAMILIES.popitem(last=False)
+        return result[0]

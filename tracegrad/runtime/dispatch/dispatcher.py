@@ -76,6 +76,7 @@ _VALUES = (np.ndarray, Carrier, float, int)
 MAX_ATTEMPTS = TUNING.dispatch.max_attempts
 MAX_CACHE_ENTRIES = TUNING.dispatch.max_inline_cache
 HITS_TO_FRONT = TUNING.dispatch.hits_to_front
+_COUNT_LOCK = new_lock()  # held while a hit is counted, which does not wait for a thread that traces
 
 
 class Dispatcher(Inlinable):
@@ -395,7 +396,8 @@ class Dispatcher(Inlinable):
                 spec.enlarge()
 
     def _hit(self, call: BoundCall, result: PathResult) -> PathResult:
-        self._counts["hits"] += 1
+        with _COUNT_LOCK:
+            self._counts["hits"] += 1
         self._unmet.discard(call)
         return result
 

@@ -74,7 +74,7 @@ class Unmet:
     @property
     def limited(self) -> int:
         """The number of kinds of arguments whose calls are no longer traced."""
-        return sum(count >= MAX_UNMET for count in self._counts.values())
+        return sum([count >= MAX_UNMET for count in [*self._counts.values()]])
 
     def often(self, call: BoundCall) -> bool:
         """Whether calls of this kind have missed often enough for a warning."""
@@ -84,7 +84,7 @@ class Unmet:
         kinds = call.key[1:]  # without the structure, which contains objects
         self._counts[kinds] = self._counts.pop(kinds, 0) + 1
         if len(self._counts) > MAX_KINDS:
-            del self._counts[next(iter(self._counts))]
+            self._counts.pop(next(iter([*self._counts])), None)  # other threads remove kinds, too
 
     def discard(self, call: BoundCall) -> None:
         self._counts.pop(call.key[1:], None)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, evaluate
+from tracegrad.locks import new_lock
 from tracegrad.runtime.dispatch.call_class import class_with_call
 from tracegrad.runtime.dispatch.fast_path import generate_fast_path
 from tracegrad.runtime.dispatch.fast_path_header import Header, of_function, of_method
@@ -283,6 +284,10 @@ def owns_memory(x: object) -> bool:
 PathResult = tuple[TracePath, Sequence[Any] | None, Sequence[Any]]
 
 
+# Held while paths of any specialization are put in another order, for which calls take no lock of the dispatcher.
+_PATHS_LOCK = new_lock()
+
+
 class Specialization:
     """The paths of one key, the most recently used first."""
 
@@ -293,11 +298,12 @@ class Specialization:
         self.records: TraceRecords | None = None  # its records in the disk cache
 
     def promote(self, path: TracePath) -> None:
-        others = tuple([p for p in self.paths if p is not path])
-        if path.program is None:  # tried last, because its guard values must be interpreted
-            self.paths = (*others, path)
-        elif not self.paths or self.paths[0] is not path:
-            self.paths = (path, *others)
+        if self.paths and self.paths[0] is path and path.program is not None:
+            return
+        with _PATHS_LOCK:
+            others = tuple([p for p in self.paths if p is not path])
+            # A path without a program is tried last, because its guard values must be interpreted.
+            self.paths = (*others, path) if path.program is None else (path, *others)
 
     def run(
         self, path: TracePath, call: BoundCall, captured: Sequence[Any]
@@ -308,8 +314,9 @@ class Specialization:
         views = path.views(call, captured) if diverged is None else frozenset()
         if not views:
             return outputs, diverged
-        self.facts |= views
-        self.paths = tuple([p for p in self.paths if p is not path])
+        with _PATHS_LOCK:
+            self.facts = self.facts | views  # a set that another thread may iterate over
+            self.paths = tuple([p for p in self.paths if p is not path])
         return None, GuardValues()
 
     def forget(self, guard_values: GuardValues, derived: bool) -> bool:
@@ -318,7 +325,8 @@ class Specialization:
         Returns whether a path was evicted."""
         if guard_values.keys and not derived:
             return False
-        self.paths = self.paths[:-1]
+        with _PATHS_LOCK:
+            self.paths = self.paths[:-1]
         return True
 
     def enlarge(self) -> None:
