@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         nn,
         optim,
         serialization,
+        signal,
         special,
         testing,
     )
@@ -166,6 +167,7 @@ __all__ = [
     "serialization",
     "set_grad_enabled",
     "settings",
+    "signal",
     "special",
     "stop_gradient",
     "switch",
@@ -207,6 +209,7 @@ _find, _names = lazy_import.names(
                 "nn",
                 "optim",
                 "serialization",
+                "signal",
                 "special",
                 "testing",
                 *(f"utils.{name}" for name in _IN_UTILS),

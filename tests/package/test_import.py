@@ -224,6 +224,7 @@ def test_all_has_every_public_name() -> None:
         "random",
         "scipy",
         "serialization",
+        "signal",
         "special",
         "testing",
         "tree",

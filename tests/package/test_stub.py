@@ -73,6 +73,8 @@ SECOND = {
     "optim.schedules": False,
     "optim.swa_utils": False,
     "serialization": False,
+    "signal": False,
+    "signal.windows": False,
     "special": True,
     "testing": False,
     "utils.checkpoint": False,

@@ -16,6 +16,7 @@ from tracegrad.torch.functions.core.out import WITH_OUT, with_out
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn import nn_functional
 from tracegrad.torch.functions.of_methods import OF_METHODS
+from tracegrad.torch.signal.windows import LONG_NAMES
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors import (
     conversion,
@@ -43,6 +44,7 @@ _LAYERS = (
 
 # Functions that take layout=, pin_memory= and memory_format=.
 _WITH_MEMORY = (
+    *LONG_NAMES,
     "arange",
     "empty",
     "empty_like",
@@ -94,6 +96,7 @@ NAMES: dict[str, Any] = {
     "nan": math.nan,
     "newaxis": None,
     "pi": math.pi,
+    **LONG_NAMES,
     **OF_METHODS,
     **FUNCTIONS,
 }

@@ -13,6 +13,7 @@ from tracegrad.torch.functions.math import (
     statistics,
 )
 from tracegrad.torch.functions.nn import nn_functional
+from tracegrad.torch.functions.signal import short_time_fourier
 
 __all__ = [
     "bitwise",
@@ -29,6 +30,7 @@ __all__ = [
     "scatter_reduce",
     "select",
     "shapes",
+    "short_time_fourier",
     "slicing",
     "sorting",
     "special",

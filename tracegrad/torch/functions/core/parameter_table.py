@@ -235,6 +235,17 @@ xs : Tensor or ndarray | Operands.
 y : Tensor or ndarray | Values of the function.
 zero_infinity : bool | Whether infinite losses become 0.
 
+align_to_window : bool | Not supported; without `center` it may be False.
+center : bool | Whether frames are centered at multiples of the hop length.
+hop_length : int | Distance of the frames; by default n_fft // 4.
+n_fft : int | Number of elements of a frame.
+normalized : bool | Whether transforms are divided by sqrt(n_fft).
+onesided : bool | Whether only the frequencies from 0 on are computed.
+pad_mode : str | Mode of the padding, as in `nn.functional.pad`.
+return_complex : bool | Whether the result is complex.
+win_length : int | Number of elements of the window; by default n_fft.
+window : Tensor or ndarray | Window; by default ones.
+istft.length : int | Number of elements of the signal.
 rrelu.lower rrelu.upper : float | Bound of the slope below 0.
 adaptive_avg_pool1d.output_size adaptive_max_pool1d.output_size : int | Size of the output.
 addcmul.value addcdiv.value : float | Factor of the product, or of the quotient.

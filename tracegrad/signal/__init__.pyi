@@ -1,0 +1,1 @@
+from tracegrad.torch.signal import *

@@ -1,0 +1,1 @@
+"""Functions of signals: the short-time Fourier transform."""

@@ -1,0 +1,391 @@
+"""Namespace of `torch.signal.windows`: window functions, and those that PyTorch has by longer names.
+
+A window of M elements is symmetric, or with `sym=False` the first M elements of a symmetric one of M + 1 elements. It
+is computed in float64 and rounded once. ValueError for a negative M, another dtype than float32 and float64, and other
+arguments out of range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.torch.functions.core.device import check_device
+from tracegrad.torch.tape.tensors.factories import dtype_of, wrap
+from tracegrad.utils.doc_table import DocTable
+
+if TYPE_CHECKING:
+    from tracegrad.typing import DeviceLike, DTypeLike, NDArray
+
+__all__ = [
+    "bartlett",
+    "blackman",
+    "cosine",
+    "exponential",
+    "gaussian",
+    "general_cosine",
+    "general_hamming",
+    "hamming",
+    "hann",
+    "kaiser",
+    "nuttall",
+]
+
+_PARAMETERS = """
+M window_length : int | Number of elements.
+a : sequence of float | Weights.
+alpha : float | Weight of the constant.
+beta : float | Shape: 0 gives ones.
+center : float | Place of the maximum, by default the middle; only for windows that are not symmetric.
+device : str or device | Device, which is "cpu".
+dtype : dtype | Dtype, float32 or float64; by default the default dtype.
+layout : object | Without effect.
+periodic : bool | Whether the window is one period of a periodic function; otherwise it is symmetric.
+requires_grad : bool | Whether operations on the result are recorded.
+std : float | Standard deviation.
+sym : bool | Whether the window is symmetric; otherwise it is one period of a periodic function.
+tau : float | Distance in which the window falls by 1 / e.
+"""
+_NAMES = "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
+WINDOW_DOCS = DocTable(_PARAMETERS, f"{_NAMES} : Tensor | Window, (M,).")
+
+
+def _window(
+    name: str,
+    M: int,
+    sym: bool,
+    dtype: DTypeLike,
+    device: DeviceLike,
+    requires_grad: bool,
+    formula: Callable[[NDArray, int], NDArray],
+) -> Any:
+    """Make a window; `formula(i, n)` computes elements i of a symmetric window whose last one is n."""
+    check_device(device)
+    if M < 0:
+        raise ValueError(located(f"{name} requires non-negative window length, got M={M}"))
+    kind = dtype_of(dtype)
+    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(located(f"{name} expects float32 or float64 dtypes, got: {kind}"))
+    last = M - 1 if sym or M == 1 else M
+    is_lone = M == 1 and name != "exponential"  # whose maximum may be elsewhere
+    values = np.ones(1) if is_lone else formula(np.arange(M, dtype=np.float64), last)
+    return wrap(values.astype(kind), requires_grad)
+
+
+def _of_cosines(weights: Sequence[float]) -> Callable[[NDArray, int], NDArray]:
+    """Return the formula of a sum of cosines with alternating signs."""
+    return lambda i, n: sum(
+        ((-1) ** k * a * np.cos(2 * math.pi * k * i / n) for k, a in enumerate(weights)), np.zeros(len(i))
+    )
+
+
+def _kaiser(beta: float) -> Callable[[NDArray, int], NDArray]:
+    def formula(i: NDArray, n: int) -> Any:
+        return np.i0(beta * np.sqrt(np.maximum(1 - (2 * i / n - 1) ** 2, 0))) / np.i0(beta)
+
+    return formula
+
+
+def bartlett(
+    M: int,
+    *,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the Bartlett window: 1 - |2 i / (M - 1) - 1|.
+
+    >>> bartlett(5)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    """
+    return _window("bartlett", M, sym, dtype, device, requires_grad, lambda i, n: 1 - np.abs(2 * i / n - 1))
+
+
+def blackman(
+    M: int,
+    *,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the Blackman window, `general_cosine` with the weights 0.42, 0.5 and 0.08.
+
+    >>> blackman(3).round(decimals=4).abs()
+    tensor([0., 1., 0.])
+    """
+    return _window("blackman", M, sym, dtype, device, requires_grad, _of_cosines((0.42, 0.5, 0.08)))
+
+
+def cosine(
+    M: int,
+    *,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return half a period of a sine, without its zeros.
+
+    >>> cosine(3)
+    tensor([0.5000, 1.0000, 0.5000])
+    """
+    return _window("cosine", M, sym, dtype, device, requires_grad, lambda i, n: np.sin(math.pi * (i + 0.5) / (n + 1)))
+
+
+def exponential(
+    M: int,
+    *,
+    center: float | None = None,
+    tau: float = 1.0,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return exp(-|i - center| / tau).
+
+    >>> exponential(3)
+    tensor([0.3679, 1.0000, 0.3679])
+    """
+    if tau <= 0:
+        raise ValueError(located(f"Tau must be positive, got: {tau} instead."))
+    if sym and center is not None:
+        raise ValueError(located("Center must be None for symmetric windows"))
+    return _window(
+        "exponential",
+        M,
+        sym,
+        dtype,
+        device,
+        requires_grad,
+        lambda i, n: np.exp(-np.abs(i - (n / 2 if center is None else center)) / tau),
+    )
+
+
+def gaussian(
+    M: int,
+    *,
+    std: float = 1.0,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the bell curve of Gauss around the middle.
+
+    >>> gaussian(3)
+    tensor([0.6065, 1.0000, 0.6065])
+    """
+    if std <= 0:
+        raise ValueError(located(f"Standard deviation must be positive, got: {std} instead."))
+    return _window(
+        "gaussian", M, sym, dtype, device, requires_grad, lambda i, n: np.exp(-((i - n / 2) ** 2) / (2 * std**2))
+    )
+
+
+def general_cosine(
+    M: int,
+    *,
+    a: Sequence[float],
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the sum of (-1)**k a[k] cos(2 pi k i / (M - 1)).
+
+    >>> general_cosine(3, a=[0.5, 0.5])
+    tensor([0., 1., 0.])
+    """
+    if not isinstance(a, list | tuple):
+        raise TypeError(located("Coefficients must be a list/tuple"))
+    if not a:
+        raise ValueError(located("Coefficients cannot be empty"))
+    return _window("general_cosine", M, sym, dtype, device, requires_grad, _of_cosines(a))
+
+
+def general_hamming(
+    M: int,
+    *,
+    alpha: float = 0.54,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return alpha - (1 - alpha) cos(2 pi i / (M - 1)).
+
+    >>> general_hamming(3, alpha=0.75)
+    tensor([0.5000, 1.0000, 0.5000])
+    """
+    return _window("general_hamming", M, sym, dtype, device, requires_grad, _of_cosines((alpha, 1 - alpha)))
+
+
+def hamming(
+    M: int,
+    *,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the Hamming window, `general_hamming` with `alpha=0.54`.
+
+    >>> hamming(3)
+    tensor([0.0800, 1.0000, 0.0800])
+    """
+    return _window("hamming", M, sym, dtype, device, requires_grad, _of_cosines((0.54, 0.46)))
+
+
+def hann(
+    M: int,
+    *,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the Hann window, `general_hamming` with `alpha=0.5`.
+
+    >>> hann(4, sym=False)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
+    return _window("hann", M, sym, dtype, device, requires_grad, _of_cosines((0.5, 0.5)))
+
+
+def kaiser(
+    M: int,
+    *,
+    beta: float = 12.0,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return I0(beta sqrt(1 - (2 i / (M - 1) - 1)**2)) / I0(beta), the Kaiser window.
+
+    >>> kaiser(3, beta=3.0)
+    tensor([0.2049, 1.0000, 0.2049])
+    """
+    if beta < 0:
+        raise ValueError(located(f"beta must be non-negative, got: {beta} instead."))
+    return _window("kaiser", M, sym, dtype, device, requires_grad, _kaiser(beta))
+
+
+def nuttall(
+    M: int,
+    *,
+    sym: bool = True,
+    dtype: DTypeLike = None,
+    layout: object = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the minimum 4-term Blackman-Harris window of Nuttall (1981).
+
+    >>> nuttall(4, sym=False)
+    tensor([3.6280e-04, 2.2698e-01, 1.0000e+00, 2.2698e-01])
+    """
+    return _window(
+        "nuttall", M, sym, dtype, device, requires_grad, _of_cosines((0.3635819, 0.4891775, 0.1365995, 0.0106411))
+    )
+
+
+# -- windows by longer names ------------------------------------------------------------------------------------------
+_LONG_DOC = """Return the window `signal.windows.{short}` of this length.
+
+Parameters
+----------
+window_length : int
+    Number of elements.
+periodic : bool, default True
+    Whether the window is one period of a periodic function; otherwise it is symmetric.
+*args : float
+    {other}
+dtype : dtype, optional
+    Floating dtype; by default the default dtype.
+device : str or device, optional
+    Device, which is "cpu".
+requires_grad : bool, default False
+    Whether operations on the result are recorded.
+
+Returns
+-------
+Tensor
+    Window, (window_length,).
+
+Examples
+--------
+>>> import tracegrad as tg
+>>> tg.{name}(4).shape
+torch.Size([4])
+"""
+
+
+def _long_name(
+    short: str, parameters: dict[str, float], formula: Callable[..., Callable[[NDArray, int], NDArray]]
+) -> Callable[..., Any]:
+    """Make a function by PyTorch's longer name; its further arguments are numbers."""
+    name = f"{short}_window"
+
+    def call(
+        window_length: int,
+        periodic: bool = True,
+        *args: float,
+        dtype: DTypeLike = None,
+        device: DeviceLike = None,
+        requires_grad: bool = False,
+        **settings: float,
+    ) -> Any:
+        unknown = set(settings) - set(parameters)
+        if unknown or len(args) > len(parameters):
+            raise TypeError(located(f"{name}() got unexpected arguments: {args or unknown}"))
+        check_device(device)
+        if isinstance(window_length, float):
+            raise TypeError(located(f"{name}(): argument 'window_length' (position 1) must be int, not float"))
+        if window_length < 0:
+            text = f"{name} requires non-negative window_length, got window_length={window_length}"
+            raise RuntimeError(located(text))
+        kind = dtype_of(dtype)
+        if kind.kind != "f":
+            raise RuntimeError(located(f"{name} expects floating point dtypes, got: {kind}"))
+        values = {**parameters, **dict(zip(parameters, args)), **settings}
+        double = _window(name, window_length, not periodic, np.float64, None, False, formula(**values))
+        return wrap(double.numpy().astype(kind), requires_grad)
+
+    call.__name__ = call.__qualname__ = name
+    other = ", ".join(f"{key}={value}" for key, value in parameters.items())
+    call.__doc__ = _LONG_DOC.format(
+        short=short, name=name, other=f"By place or by name: {other}." if other else "None."
+    )
+    return call
+
+
+LONG_NAMES: dict[str, Callable[..., Any]] = {
+    f"{short}_window": _long_name(short, parameters, formula)
+    for short, parameters, formula in (
+        ("bartlett", {}, lambda: lambda i, n: 1 - np.abs(2 * i / n - 1)),
+        ("blackman", {}, lambda: _of_cosines((0.42, 0.5, 0.08))),
+        ("hamming", {"alpha": 0.54, "beta": 0.46}, lambda alpha, beta: _of_cosines((alpha, beta))),
+        ("hann", {}, lambda: _of_cosines((0.5, 0.5))),
+        ("kaiser", {"beta": 12.0}, _kaiser),
+    )
+}
+
+WINDOW_DOCS.document(globals(), __all__)
