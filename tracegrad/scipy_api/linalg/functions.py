@@ -273,7 +273,7 @@ def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False
 ) -> Any:
     x = matrices("lu", a)
-    pivots, lower, upper = _of_any_shape(x)
+    pivots, lower, upper = lu_of_any_shape(x)
     exchange = matrix_functions.exchanging(pivots, np.real(x) if x.dtype.kind == "c" else x)
     if p_indices and not permute_l:  # SciPy returns the inverse of the row order
         inverse = np.argsort(matrix_functions.permutation(pivots))
@@ -282,7 +282,7 @@ def lu(
     return (matmul(to_dtype(back, x.dtype), lower), upper) if permute_l else (back, lower, upper)
 
 
-def _of_any_shape(x: Any) -> tuple[Any, Any, Any]:
+def lu_of_any_shape(x: Any) -> tuple[Any, Any, Any]:
     """Return the row exchanges, L and U of matrices that may be tall or wide."""
     m, n = x.shape[-2:]
     if m <= n:

@@ -39,6 +39,7 @@ _PARAMETERS = """
 M window_length : int | Number of elements.
 a : sequence of float | Weights.
 alpha : float | Weight of the constant.
+hamming_window.beta : float | Weight of the cosine.
 beta : float | Shape: 0 gives ones.
 center : float | Place of the maximum, by default the middle; only for windows that are not symmetric.
 device : str or device | Device, which is "cpu".
@@ -51,7 +52,8 @@ sym : bool | Whether the window is symmetric; otherwise it is one period of a pe
 tau : float | Distance in which the window falls by 1 / e.
 """
 _NAMES = "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
-WINDOW_DOCS = DocTable(_PARAMETERS, f"{_NAMES} : Tensor | Window, (M,).")
+_LONG_NAMES = "bartlett_window blackman_window hamming_window hann_window kaiser_window"
+WINDOW_DOCS = DocTable(_PARAMETERS, f"{_NAMES} {_LONG_NAMES} : Tensor | Window, a vector.")
 
 
 def _window(
@@ -307,85 +309,120 @@ def nuttall(
     )
 
 
-# -- windows by longer names ------------------------------------------------------------------------------------------
-_LONG_DOC = """Return the window `signal.windows.{short}` of this length.
-
-Parameters
-----------
-window_length : int
-    Number of elements.
-periodic : bool, default True
-    Whether the window is one period of a periodic function; otherwise it is symmetric.
-*args : float
-    {other}
-dtype : dtype, optional
-    Floating dtype; by default the default dtype.
-device : str or device, optional
-    Device, which is "cpu".
-requires_grad : bool, default False
-    Whether operations on the result are recorded.
-
-Returns
--------
-Tensor
-    Window, (window_length,).
-
-Examples
---------
->>> import tracegrad as tg
->>> tg.{name}(4).shape
-torch.Size([4])
-"""
+# -- windows by longer names -------------------------------------------------------------------------------------------
+def _of_length(
+    name: str,
+    window_length: int,
+    periodic: bool,
+    dtype: DTypeLike,
+    device: DeviceLike,
+    requires_grad: bool,
+    formula: Callable[[NDArray, int], NDArray],
+) -> Any:
+    """Make a window of any floating dtype."""
+    check_device(device)
+    if isinstance(window_length, float):
+        raise TypeError(located(f"{name}(): argument 'window_length' (position 1) must be int, not float"))
+    if window_length < 0:
+        text = f"{name} requires non-negative window_length, got window_length={window_length}"
+        raise RuntimeError(located(text))
+    kind = dtype_of(dtype)
+    if kind.kind != "f":
+        raise RuntimeError(located(f"{name} expects floating point dtypes, got: {kind}"))
+    double = _window(name, window_length, not periodic, np.float64, None, False, formula)
+    return wrap(double.numpy().astype(kind), requires_grad)
 
 
-def _long_name(
-    short: str, parameters: dict[str, float], formula: Callable[..., Callable[[NDArray, int], NDArray]]
-) -> Callable[..., Any]:
-    """Make a function by PyTorch's longer name; its further arguments are numbers."""
-    name = f"{short}_window"
+def bartlett_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the window `signal.windows.bartlett` of a length and of a floating dtype; by default one period of it.
 
-    def call(
-        window_length: int,
-        periodic: bool = True,
-        *args: float,
-        dtype: DTypeLike = None,
-        device: DeviceLike = None,
-        requires_grad: bool = False,
-        **settings: float,
-    ) -> Any:
-        unknown = set(settings) - set(parameters)
-        if unknown or len(args) > len(parameters):
-            raise TypeError(located(f"{name}() got unexpected arguments: {args or unknown}"))
-        check_device(device)
-        if isinstance(window_length, float):
-            raise TypeError(located(f"{name}(): argument 'window_length' (position 1) must be int, not float"))
-        if window_length < 0:
-            text = f"{name} requires non-negative window_length, got window_length={window_length}"
-            raise RuntimeError(located(text))
-        kind = dtype_of(dtype)
-        if kind.kind != "f":
-            raise RuntimeError(located(f"{name} expects floating point dtypes, got: {kind}"))
-        values = {**parameters, **dict(zip(parameters, args)), **settings}
-        double = _window(name, window_length, not periodic, np.float64, None, False, formula(**values))
-        return wrap(double.numpy().astype(kind), requires_grad)
-
-    call.__name__ = call.__qualname__ = name
-    other = ", ".join(f"{key}={value}" for key, value in parameters.items())
-    call.__doc__ = _LONG_DOC.format(
-        short=short, name=name, other=f"By place or by name: {other}." if other else "None."
+    >>> bartlett_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
+    return _of_length(
+        "bartlett_window", window_length, periodic, dtype, device, requires_grad, lambda i, n: 1 - np.abs(2 * i / n - 1)
     )
-    return call
 
 
-LONG_NAMES: dict[str, Callable[..., Any]] = {
-    f"{short}_window": _long_name(short, parameters, formula)
-    for short, parameters, formula in (
-        ("bartlett", {}, lambda: lambda i, n: 1 - np.abs(2 * i / n - 1)),
-        ("blackman", {}, lambda: _of_cosines((0.42, 0.5, 0.08))),
-        ("hamming", {"alpha": 0.54, "beta": 0.46}, lambda alpha, beta: _of_cosines((alpha, beta))),
-        ("hann", {}, lambda: _of_cosines((0.5, 0.5))),
-        ("kaiser", {"beta": 12.0}, _kaiser),
+def blackman_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the window `signal.windows.blackman` of a length and of a floating dtype; by default one period of it.
+
+    >>> blackman_window(3, False)
+    tensor([-1.3878e-17,  1.0000e+00, -1.3878e-17])
+    """
+    return _of_length(
+        "blackman_window", window_length, periodic, dtype, device, requires_grad, _of_cosines((0.42, 0.5, 0.08))
     )
-}
 
-WINDOW_DOCS.document(globals(), __all__)
+
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the window `signal.windows.hamming` of a length and of a floating dtype; by default one period of it.
+
+    >>> hamming_window(4, True, 0.5, 0.5)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
+    return _of_length(
+        "hamming_window", window_length, periodic, dtype, device, requires_grad, _of_cosines((alpha, beta))
+    )
+
+
+def hann_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the window `signal.windows.hann` of a length and of a floating dtype; by default one period of it.
+
+    >>> hann_window(4)
+    tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    """
+    return _of_length("hann_window", window_length, periodic, dtype, device, requires_grad, _of_cosines((0.5, 0.5)))
+
+
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Any:
+    """Return the window `signal.windows.kaiser` of a length and of a floating dtype; by default one period of it.
+
+    >>> kaiser_window(3, False, 3.0)
+    tensor([0.2049, 1.0000, 0.2049])
+    """
+    return _of_length("kaiser_window", window_length, periodic, dtype, device, requires_grad, _kaiser(beta))
+
+
+_LONG = (bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window)
+LONG_NAMES: dict[str, Callable[..., Any]] = {fn.__name__: fn for fn in _LONG}
+
+WINDOW_DOCS.document(globals(), [*__all__, *LONG_NAMES])

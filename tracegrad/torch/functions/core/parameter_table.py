@@ -246,6 +246,18 @@ return_complex : bool | Whether the result is complex.
 win_length : int | Number of elements of the window; by default n_fft.
 window : Tensor or ndarray | Window; by default ones.
 istft.length : int | Number of elements of the signal.
+LU LU_data : Tensor or ndarray | Factors in one array.
+M : Tensor or ndarray | Matrix that is subtracted.
+adjoint : bool | Whether the conjugate transpose takes the place of the matrix.
+check_errors : bool | Whether a failure raises.
+get_infos : bool | Whether the result has the numbers of zero pivots.
+niter : int | Number of power iterations.
+pivot : bool | Whether rows are exchanged; False is not supported.
+pivots LU_pivots : Tensor or ndarray | Row exchanges, int32, from 1 on.
+pca_lowrank.center : bool | Whether the mean of the rows is subtracted.
+householder_product.tau : Tensor or ndarray | Factors of the reflections.
+unpack_data unpack_pivots : bool | Whether L and U, or P, are computed.
+svd_lowrank.q pca_lowrank.q : int | Number of singular values.
 rrelu.lower rrelu.upper : float | Bound of the slope below 0.
 adaptive_avg_pool1d.output_size adaptive_max_pool1d.output_size : int | Size of the output.
 addcmul.value addcdiv.value : float | Factor of the product, or of the quotient.
