@@ -215,6 +215,7 @@ def lu_unpack(LU_data: Array, LU_pivots: Array, unpack_data: bool = True, unpack
 
 
 # -- reflectors --------------------------------------------------------------------------------------------------------
+@function("orgqr")
 def householder_product(A: Array, tau: Array) -> Array:
     """Return the first columns of the product of the reflections I - tau[k] v v^H, where v is column k of A.
 
@@ -232,9 +233,6 @@ def householder_product(A: Array, tau: Array) -> Array:
         text = "torch.linalg.householder_product: input.shape[-1] must be greater than or equal to tau.shape[-1]"
         raise RuntimeError(located(text))
     return _reflected(x, factor)
-
-
-FUNCTIONS["orgqr"] = METHODS["orgqr"] = function("orgqr")(householder_product)
 
 
 @one_node("LinalgHouseholderProductBackward0")
