@@ -14,7 +14,7 @@ from tracegrad.errors import located
 from tracegrad.numpy_api.linalg import matrices, square_matrices
 from tracegrad.numpy_api.operands import array, constant, peer_of
 from tracegrad.ops.core.op import one_node
-from tracegrad.ops.elementwise.complex import conjugated
+from tracegrad.ops.elementwise.complex import conjugated, real
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.linalg.solve import band
@@ -124,7 +124,8 @@ def _packed(x: Array) -> tuple[Array, Array]:
         packed, pivots = _scipys("lu_factor")(x)
     else:
         pivots, lower, upper = _scipys("lu_of_any_shape")(x)
-        packed = _with_rows(upper, m) + _with_columns(where(band(*lower.shape[-2:], -1), lower, zeros_like(lower)), n)
+        strict = where(band(lower.shape[-2], lower.shape[-1], -1), lower, zeros_like(lower))
+        packed = _with_rows(upper, m) + _with_columns(strict, n)
     return packed, cast(pivots[..., : min(m, n)] + 1, dtype="int32")
 
 
@@ -209,7 +210,7 @@ def lu_unpack(LU_data: Array, LU_pivots: Array, unpack_data: bool = True, unpack
         functions = import_module("tracegrad.ops.linalg.matrix_functions")
         rest = constant(np.broadcast_to(np.arange(k, m), (*x.shape[:-2], m - k)), peer_of(x))
         pivots = concatenate(cast(array(LU_pivots, peer_of(x)) - 1, dtype="int64"), rest, axis=len(x.shape) - 2)
-        like = x if x.dtype.kind != "c" else x.real
+        like = x if x.dtype.kind != "c" else real(x)
         permutation = cast(matrix_transpose(functions.exchanging(pivots, like)), dtype=x.dtype.name)
     return return_type("lu_unpack", "P", "L", "U")(permutation, lower, upper)
 

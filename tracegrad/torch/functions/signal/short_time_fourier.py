@@ -149,7 +149,7 @@ def istft(
     if onesided and (return_complex or (window is not None and window.dtype.kind == "c")):
         raise RuntimeError(located(_ONE_SIDED))
     batched = x if len(x.shape) == 3 else reshape(x, shape=(1, *x.shape))
-    norm = "ortho" if normalized else "backward"
+    norm: Any = "ortho" if normalized else "backward"
     spectra = FUNCTIONS["transpose"](batched, -1, -2)
     if return_complex:
         frames: Any = np.fft.ifft(spectra, n_fft, -1, norm)
