@@ -133,7 +133,7 @@ class Optimizer:
         """Find other optimizers that share the parameters."""
         param_ids = {id(p) for p in params}
         for other in _LIVE.all():
-            shared = [p for group in other.param_groups for p in group["params"] if id(p) in param_ids]
+            shared = [p for group in vars(other).get("param_groups", ()) for p in group["params"] if id(p) in param_ids]
             if other is not self and shared:
                 names = f"{type(self).__name__} and {type(other).__name__}"
                 shape = tuple(shared[0].shape)
