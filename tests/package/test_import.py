@@ -164,13 +164,14 @@ print(json.dumps(made))
 def test_the_import_needs_no_garbage_collection_and_leaves_the_collector_as_it_was() -> None:
     program = """
 import gc, json
+frozen = gc.get_freeze_count()  # Python 3.12 freezes some objects itself
 found = []
 gc.callbacks.append(lambda phase, info: phase == "stop" and found.append(info))
 gc.set_threshold(500, 5, 5)
 BEGIN
 began = len(found)
 import tracegrad
-print(json.dumps([len(found) - began, gc.isenabled(), gc.get_freeze_count() > 0, gc.get_threshold()]))
+print(json.dumps([len(found) - began, gc.isenabled(), gc.get_freeze_count() > frozen, gc.get_threshold()]))
 """
     few, *state = in_new_process(program.replace("BEGIN", ""))
     assert few < 10
