@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Generic, TypeVar
 
+from tracegrad.locks import new_lock
+
 T = TypeVar("T")
 
 
@@ -23,11 +25,14 @@ class LiveObjects(Generic[T]):
 
     def __init__(self) -> None:
         self._objects: weakref.WeakSet[T] = weakref.WeakSet()
+        self._lock = new_lock()
 
     def add(self, x: T) -> None:
         """Add an object."""
-        self._objects.add(x)
+        with self._lock:
+            self._objects.add(x)
 
     def all(self) -> list[T]:
         """Return the objects that are still referenced."""
-        return list(self._objects)
+        with self._lock:
+            return list(self._objects)

@@ -43,6 +43,7 @@ from tracegrad.ops.shape.linear import (
 )
 from tracegrad.platform.processes import instruction_set
 from tracegrad.runtime.threads import pool
+from tracegrad.settings import settings
 
 pytestmark = pytest.mark.usefixtures("optimized")
 
@@ -52,7 +53,7 @@ rng = np.random.default_rng(0)
 # -- large arrays, in chunks and in threads --------------------------------------------------------------------------
 @pytest.fixture
 def thread_counts() -> Iterator[tuple[int, ...]]:
-    before = pool.num_threads()
+    before = settings.thread_count()
     yield 1, 2, 3, 4
     pool.set_num_threads(before)
 

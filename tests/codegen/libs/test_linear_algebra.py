@@ -15,13 +15,14 @@ from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.program.encode import encode_program
 from tracegrad.ops.linalg.solve import solve_triangular
 from tracegrad.runtime.threads import pool
+from tracegrad.settings import settings
 
 rng = np.random.default_rng(0)
 
 
 @pytest.fixture
 def thread_counts() -> Iterator[tuple[int, ...]]:
-    before = pool.num_threads()
+    before = settings.thread_count()
     yield 1, 2, 4
     pool.set_num_threads(before)
 

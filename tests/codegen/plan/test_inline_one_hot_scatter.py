@@ -12,6 +12,7 @@ import tracegrad as tg
 from tracegrad.codegen.loopir.kernel import Reduce
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.runtime.threads import pool
+from tracegrad.settings import settings
 
 rng = np.random.default_rng(0)
 
@@ -61,7 +62,7 @@ def test_a_label_that_does_not_exist_is_an_error() -> None:
 
 def test_bits_do_not_depend_on_threads() -> None:
     z, labels, weights = rng.standard_normal((9000, 51)), rng.integers(0, 51, 9000), rng.standard_normal(9000)
-    fun, result, before = tg.value_and_grad(loss), [], pool.num_threads()
+    fun, result, before = tg.value_and_grad(loss), [], settings.thread_count()
     fun(z, labels, weights)
     try:
         for count in (1, 2, 3):

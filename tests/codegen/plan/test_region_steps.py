@@ -18,6 +18,7 @@ from tracegrad.ir import Graph, parse, run, verify
 from tracegrad.ops.core.op import TABLE, primitive
 from tracegrad.runtime.execution.program import MISS, Program, compile_program, machine_code_count
 from tracegrad.runtime.threads import pool
+from tracegrad.settings import settings
 
 rng = np.random.default_rng(0)
 
@@ -614,7 +615,7 @@ def test_threads_share_strips() -> None:
 # -- wavefronts -------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    before = pool.num_threads()
+    before = settings.thread_count()
     pool.set_num_threads(1)
     yield
     pool.set_num_threads(before)
@@ -658,7 +659,7 @@ def test_stencils_run_in_wavefronts(n: int, m: int, reach: int, length: int, rev
 
 def test_wavefronts_are_for_one_thread_and_the_bits_are_those_of_several() -> None:
     arrays = (rng.random((600, 600)), rng.random((20, 600)))
-    program, before = program_of(tg.trace(diffused(1)).graph(*arrays)), pool.num_threads()
+    program, before = program_of(tg.trace(diffused(1)).graph(*arrays)), settings.thread_count()
     results = []
     for count in (1, 2, 3):
         pool.set_num_threads(count)
@@ -758,7 +759,7 @@ graph(%0: f64[{length},{n}], %1: f64[{n},{n}], %2: i64[{length}]) {{
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_threads_share_iterations(reverse: bool) -> None:
-    before = pool.num_threads()
+    before = settings.thread_count()
     for length in (2, 7, 300):
         iterations = f"carries=1, length={length}, reverse={reverse}, xs=2"
         text = ITERATIONS.format(n=30, length=length).replace("LOOP", iterations)

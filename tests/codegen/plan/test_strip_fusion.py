@@ -21,6 +21,7 @@ from tracegrad.codegen.plan.places_and_values import OutputPlace
 from tracegrad.codegen.program.interpreter import FUSED_STRIPS
 from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.threads import pool
+from tracegrad.settings import settings
 
 rng = np.random.default_rng(0)
 
@@ -219,7 +220,7 @@ def test_two_bands_with_a_product_between_them() -> None:
 # -- threads -----------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def thread_counts() -> Iterator[tuple[int, ...]]:
-    before = pool.num_threads()
+    before = settings.thread_count()
     yield 1, 2, 3
     pool.set_num_threads(before)
 

@@ -22,7 +22,7 @@ from tracegrad.torch.tape.tensors.printing import text_of
 # The names that the expressions below are written in: those of the package.
 NAMES: dict[str, Any] = {
     **dtypes.DTYPES,
-    **{name: getattr(module, name) for module in (factories, ranges, random) for name in module.__all__},
+    **{name: getattr(module, name) for module in (default_rng, factories, ranges, random) for name in module.__all__},
     "np": np,
 }
 
