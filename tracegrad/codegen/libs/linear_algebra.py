@@ -179,24 +179,17 @@ def _cholesky_pullback(w: _LapackEmitter, i: ir.Phi) -> None:
 
 
 def _solve(w: _LapackEmitter, i: ir.IRValue) -> None:
-    b = w.b
+    b, size = w.b, _int(w.each_byte)
     a, right, out = w.at(0, i, w.area), w.at(1, i, w.sides), w.at(2, i, w.sides)
-    elements = b.add(b.add(w.area, w.sides), w.n)
-    memory = w.scratch(b.mul(elements, _int(w.each_byte)))
-    with b.if_else(b.icmp_unsigned("==", memory, ir.IRConstant(POINTER, None))) as (missing, present):
-        with missing:
-            b.store(ir.IRConstant(I32, 1), w.info)
-        with present:
-            matrix = b.bitcast(memory, w.pointer)
-            transposed = b.gep(matrix, [w.area])
-            pivots = b.gep(transposed, [w.sides])
-            w.transpose(matrix, a, w.n, w.n)
-            w.transpose(transposed, right, w.n, w.k)
-            w.halves.b = b
-            n, k = w.halves.slot(w.n), w.halves.slot(w.k)
-            w.halves.fortran(w.operands, "gesv", n, k, matrix, n, pivots, transposed, n, w.info)
-            w.transpose(out, transposed, w.k, w.n)
-    w.free(memory)
+    matrix, transposed, pivots = (w.scratch(b.mul(x, size)) for x in (w.area, w.sides, w.n))
+    w.transpose(b.bitcast(matrix, w.pointer), a, w.n, w.n)
+    w.transpose(b.bitcast(transposed, w.pointer), right, w.n, w.k)
+    w.halves.b = b
+    n, k = w.halves.slot(w.n), w.halves.slot(w.k)
+    w.halves.fortran(w.operands, "gesv", n, k, matrix, n, pivots, transposed, n, w.info)
+    w.transpose(out, b.bitcast(transposed, w.pointer), w.k, w.n)
+    for memory in (matrix, transposed, pivots):
+        w.free(memory)
 
 
 def _lu(w: _LapackEmitter, i: ir.IRValue) -> None:
