@@ -69,7 +69,16 @@ _WITH_MEMORY = (
 )
 
 _TENSOR_MODULES = (
-    *(dtypes, device, devices, factories, legacy_types, default_rng, random, ranges, conversion, process_settings),
+    dtypes,
+    device,
+    devices,
+    factories,
+    legacy_types,
+    default_rng,
+    random,
+    ranges,
+    conversion,
+    process_settings,
 )
 
 NAMES: dict[str, Any] = {

@@ -153,8 +153,7 @@ std : float | Standard deviation.
 stride : int or tuple of int | Distance of the windows.
 swap : bool | Whether the smaller one of the two negative distances counts.
 tensor : Tensor | Tensor, which is filled in place.
-tensor_n_classes : int | Number of classes.
-name : str | Name of the parameter or buffer.
+tensor_name : str | Name of the parameter or buffer.
 tensors : iterable of Tensor | Tensors.
 threshold : float | Threshold.
 total_length : int | Length of the padded sequences; by default that of the longest one.

@@ -108,9 +108,7 @@ AdamW.weight_decay adamw.weight_decay : float | Factor of the parameter that is 
 ASGD.alpha : float | Exponent of the decay of the learning rate.
 ASGD.maximize SGD.maximize : bool | Whether the objective is maximized.
 CyclicLR.mode : {"triangular", "triangular2", "exp_range"} | Form of the cycles.
-ChainedScheduler.ns_coefficients : triple of float | Coefficients of the Newton-Schulz iteration.
-ns_steps : int | Number of iterations.
-optimizer : Optimizer | Optimizer of the schedules; by default that of the first one.
+ChainedScheduler.optimizer : Optimizer | Optimizer of the schedules; by default that of the first one.
 ReduceLROnPlateau.mode : {"min", "max"} | Whether the metric is minimized or maximized.
 ReduceLROnPlateau.eps : float | Smallest change of a rate that is made.
 sgd.lr adam.lr adamw.lr rmsprop.lr adagrad.lr : float or callable | Learning rate, or a function of the step number.

@@ -78,6 +78,13 @@ def _window(
     return wrap(values.astype(kind), requires_grad)
 
 
+def _triangle(i: NDArray, n: int) -> Any:
+    return 1 - np.abs(2 * i / n - 1)
+
+
+_BLACKMAN = (0.42, 0.5, 0.08)
+
+
 def _of_cosines(weights: Sequence[float]) -> Callable[[NDArray, int], NDArray]:
     """Return the formula of a sum of cosines with alternating signs."""
     return lambda i, n: sum(
@@ -106,7 +113,7 @@ def bartlett(
     >>> bartlett(5)
     tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
     """
-    return _window("bartlett", M, sym, dtype, device, requires_grad, lambda i, n: 1 - np.abs(2 * i / n - 1))
+    return _window("bartlett", M, sym, dtype, device, requires_grad, _triangle)
 
 
 def blackman(
@@ -123,7 +130,7 @@ def blackman(
     >>> blackman(3).round(decimals=4).abs()
     tensor([0., 1., 0.])
     """
-    return _window("blackman", M, sym, dtype, device, requires_grad, _of_cosines((0.42, 0.5, 0.08)))
+    return _window("blackman", M, sym, dtype, device, requires_grad, _of_cosines(_BLACKMAN))
 
 
 def cosine(
@@ -346,9 +353,7 @@ def bartlett_window(
     >>> bartlett_window(4)
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
-    return _of_length(
-        "bartlett_window", window_length, periodic, dtype, device, requires_grad, lambda i, n: 1 - np.abs(2 * i / n - 1)
-    )
+    return _of_length("bartlett_window", window_length, periodic, dtype, device, requires_grad, _triangle)
 
 
 def blackman_window(
@@ -364,9 +369,7 @@ def blackman_window(
     >>> blackman_window(3, False)
     tensor([-1.3878e-17,  1.0000e+00, -1.3878e-17])
     """
-    return _of_length(
-        "blackman_window", window_length, periodic, dtype, device, requires_grad, _of_cosines((0.42, 0.5, 0.08))
-    )
+    return _of_length("blackman_window", window_length, periodic, dtype, device, requires_grad, _of_cosines(_BLACKMAN))
 
 
 def hamming_window(

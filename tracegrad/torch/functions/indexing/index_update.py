@@ -25,11 +25,11 @@ from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.indexing.select import (
     as_dtype,
-    bounds_error,
     checked_index,
     index_grid,
     vector_of,
     with_value,
+    within_bounds,
 )
 from tracegrad.torch.functions.indexing.shapes import expanded
 from tracegrad.typing import Array, ArrayLike
@@ -79,10 +79,7 @@ def index_add(input: ArrayLike, dim: int, index: Array, source: ArrayLike, *, al
     [2.0, 0.0, 1.0]
     """
     x, k, index, source = along_dim("index_add_", input, dim, index, source)
-    try:
-        return _index_add(x, index, source, dim=k, alpha=alpha)
-    except IndexError as error:
-        raise bounds_error(error, x) from None
+    return within_bounds(_index_add, x, index, source, dim=k, alpha=alpha)
 
 
 @one_node("IndexAddBackward0")
@@ -226,15 +223,9 @@ def scatter(
         x, index = arrays(input, index)
         k = dim_of(dim, len(x.shape))
         index = checked_index("scatter", x, index, k)
-        try:
-            return _scatter_number(x, index, dim=k, value=as_dtype(src, x.dtype))
-        except IndexError as error:
-            raise bounds_error(error, x) from None
+        return within_bounds(_scatter_number, x, index, dim=k, value=as_dtype(src, x.dtype))
     x, k, index, src = scattered("scatter", input, dim, index, src)
-    try:
-        return _scatter(x, index, src, dim=k)
-    except IndexError as error:
-        raise bounds_error(error, x) from None
+    return within_bounds(_scatter, x, index, src, dim=k)
 
 
 def _spread_number(index: Array, src: object, input: Array) -> Any:
@@ -266,10 +257,7 @@ def scatter_add(input: ArrayLike, dim: int, index: Array, src: Array) -> Array:
     [2.0, 0.0, 1.0]
     """
     x, k, index, src = scattered("scatter_add", input, dim, index, src)
-    try:
-        return _scatter_add(x, index, src, dim=k)
-    except IndexError as error:
-        raise bounds_error(error, x) from None
+    return within_bounds(_scatter_add, x, index, src, dim=k)
 
 
 @one_node("ScatterAddBackward0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -37,9 +37,11 @@ from tracegrad.torch.functions.indexing.shapes import expanded
 from tracegrad.typing import Array, ArrayLike, DType, DTypeLike
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tracegrad.ops.core.dispatch import Operand
+
+Result = TypeVar("Result")
 
 
 def _integers(name: str, index: Array, label: str = "index") -> Array:
@@ -92,11 +94,14 @@ def index_grid(index: Any, dim: int, rank: int) -> list[Operand]:
     return spread
 
 
-def bounds_error(error: IndexError, x: Array) -> Exception:
-    """Return the error for an index out of bounds: for Tensors, functions that gather and scatter give RuntimeError."""
-    if getattr(x, "common_dtype", None) is None:
-        return error
-    return RuntimeError(str(error).replace("axis", "dimension"))
+def within_bounds(op: Callable[..., Result], x: Array, *operands: object, **params: object) -> Result:
+    """Gather from `x`, or scatter into it: for a Tensor, an index out of bounds is a RuntimeError."""
+    try:
+        return op(x, *operands, **params)
+    except IndexError as error:
+        if getattr(x, "common_dtype", None) is None:
+            raise
+        raise RuntimeError(str(error).replace("axis", "dimension")) from None
 
 
 def checked_index(name: str, x: Array, index: Array, dim: int) -> Array:
@@ -131,10 +136,7 @@ def gather(input: Array, dim: int, index: ArrayLike) -> Array:
     if not x.shape:
         return _take(x, index)
     grid = index_grid(index, k, len(x.shape))
-    try:
-        return named("GatherBackward0", ops.gather(x, *grid, axes=tuple(range(len(x.shape)))))
-    except IndexError as error:
-        raise bounds_error(error, x) from None
+    return named("GatherBackward0", within_bounds(ops.gather, x, *grid, axes=tuple(range(len(x.shape)))))
 
 
 @function("take_along_dim")
