@@ -269,7 +269,7 @@ def _plan(x: Any, index: object) -> IndexPlan:
         n = x.shape[axis]
         a, b, s = 0, n, 1
         if isinstance(entry, slice):
-            a, b, s, flip = _normalized(entry, n)
+            a, b, s, flip = _moving_window(entry, n, computed, axis) or _normalized(entry, n)
             if flip:
                 flips.append(axis)
             inner.append(-((a - b) // s))
@@ -309,6 +309,30 @@ def _dynamic_starts(x: Any, start: list[int], computed: dict[int, Any]) -> tuple
     return tuple(
         [normalized_index(computed[k], peer, x.shape[k], k) if k in computed else a for k, a in enumerate(start)]
     )
+
+
+def moves(x: Any) -> bool:
+    """Whether an integer may have another value at each call of the function that is being traced."""
+    if not isinstance(x, Carrier) or x.level not in (DispatchLevel.VALUE, DispatchLevel.TRACED_TENSOR):
+        return False
+    array: Any = getattr(x, "array", x)
+    is_integer = x.dtype.kind in "iu" and x.dtype != np.uint64 and math.prod(x.shape) == 1
+    return is_integer and not array._in_region()
+
+
+def _moving_window(entry: slice, n: int, computed: dict[int, Any], axis: int) -> tuple[int, int, int, bool] | None:
+    """Return what `_normalized` does, for two traced bounds inside the axis, with the start in `computed`; else None.
+
+    The length and the fact that the bounds are inside are guards. The start has none, so it may change in each call.
+    """
+    if not (moves(entry.start) and moves(entry.stop)) or entry.step not in (None, 1):
+        return None
+    first, end = [x.item() if x.level is DispatchLevel.TRACED_TENSOR else x for x in (entry.start, entry.stop)]
+    length = (end - first).__index__()
+    if length <= 0 or not (first >= 0 and end <= n):
+        return None
+    computed[axis] = elementwise.minimum(elementwise.maximum(first, 0), n - length)
+    return 0, length, 1, False
 
 
 def _normalized(entry: slice, n: int) -> tuple[int, int, int, bool]:

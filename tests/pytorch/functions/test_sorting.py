@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.errors import UnsupportedError
 from tracegrad.ops.reduce.partition import partitioned_values
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.core.return_types import return_type
@@ -177,9 +176,19 @@ def test_each_element_of_a_partition_has_its_cotangent() -> None:
     np.testing.assert_array_equal(back[[int(np.flatnonzero(x == v)[0]) for v in values]], ct)
 
 
-def test_the_shape_of_unique_cannot_be_traced() -> None:
-    with pytest.raises(UnsupportedError, match=r"unique .*test_sorting\.py"):
-        tg.trace(lambda v: F.unique(v))(np.ones(3))
+@pytest.mark.parametrize("function", [F.unique, F.unique_consecutive])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 2), (6, 2), (4, 4), ()])
+def test_different_values_are_traced(function: Any, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(0, 2, shape).astype(float)
+    x[x > 1.5] = np.nan
+    for dim in (None, 0)[: 2 if shape else 1]:
+        traced = tg.trace(lambda x: function(x, return_inverse=True, return_counts=True, dim=dim))  # noqa: B023
+        for data in (x, x * 2):
+            want = function(tg.tensor(data), return_inverse=True, return_counts=True, dim=dim)
+            for result, expected in zip(traced(tg.tensor(data)), want, strict=True):
+                assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+                np.testing.assert_array_equal(result.numpy(), expected.numpy())
+        assert traced.cache_info().traces <= 1
 
 
 # -- results of several parts --------------------------------------------------------------------------------------

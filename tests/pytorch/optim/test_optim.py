@@ -865,13 +865,6 @@ def test_an_error_in_the_closure_leaves_the_parameters_of_lbfgs() -> None:
     assert optimizer.state_dict()["state"] == {}
 
 
-def test_lbfgs_within_a_traced_function_is_refused() -> None:
-    w = tg.tensor(np.zeros(4), requires_grad=True)
-    optimizer = optim.LBFGS([w])
-    with pytest.raises(tg.UnsupportedError, match="call step outside, with a closure that is traced"):
-        tg.trace(lambda: optimizer.step(closure_of(w, optimizer)))()
-
-
 # -- pure face ---------------------------------------------------------------------------------------------------------
 def test_rates_may_be_functions_of_the_step() -> None:
     rates = optim.schedules.exponential(0.1, 0.5)

@@ -334,6 +334,36 @@ def test_loops_over_values_are_closed(least: int) -> None:
     assert traced.cache_info().traces <= 4
 
 
+@pytest.mark.parametrize(
+    ("body", "traces"),
+    [
+        (lambda x, i: x[i : i + 2] ** 3, 1),
+        (lambda x, i: x[2 * i : 2 * (i + 1), 1] * x[None, i : i + 2, ..., 0], 4),
+        (lambda x, i: x[i : i + 2, [0, 1]] * x[i, i : i + 2], 1),
+        (lambda x, i: (x[-1 - i : 6 - i] ** 2).sum() * x[i:3] ** 2, 4),
+    ],
+)
+def test_the_start_of_a_slice_between_two_traced_bounds_is_no_guard(body: Any, traces: int) -> None:
+    def loss(x: Any, i: Any) -> Any:
+        return np.sum(body(x, i) ** 2)
+
+    def written(x: Any, i: Any) -> Any:
+        x = x.copy()
+        view = x[i : i + 2]
+        view += body(x, i).sum()
+        x[1, i : i + 2] *= 3
+        return x
+
+    functions = tg.trace(loss), tg.grad(loss), tg.trace(written)
+    for i in (0, 1, 2, 0, 3):
+        x = np.random.default_rng(i).normal(size=(7, 7))
+        assert np.allclose(functions[0](x, i), loss(x, i), rtol=1e-13)
+        assert np.allclose(functions[2](x, i), written(x, i), rtol=1e-13)
+        wanted = [(loss(x + d, i) - loss(x - d, i)) / 2e-6 for d in 1e-6 * np.eye(49).reshape(49, 7, 7)]
+        assert np.allclose(functions[1](x, i).ravel(), wanted, rtol=1e-5, atol=1e-6)
+    assert all(f.cache_info().traces <= traces for f in functions)
+
+
 def test_what_was_equal_in_one_iteration_is_not_taken_to_be_equal_in_all() -> None:
     def drifting(x: Any, limit: Any) -> Any:
         total, a, b = 0.0, 1, 1

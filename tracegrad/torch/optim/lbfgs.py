@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import UnsupportedError, located
+from tracegrad.errors import located
 from tracegrad.ops import DispatchLevel
 from tracegrad.torch.modes import enable_grad
 from tracegrad.torch.optim.docs import OPTIM_DOCS
@@ -30,8 +30,8 @@ class LBFGS(Optimizer):
     parameter group. The steps themselves run in NumPy; the closure should be compiled. After an error in the closure,
     the parameters are those before the step.
 
-    ValueError for several groups and hyperparameters out of range, RuntimeError for an unknown line search, and
-    `UnsupportedError` in a traced function.
+    ValueError for several groups and hyperparameters out of range, RuntimeError for an unknown line search. A traced
+    function that calls `step` runs as plain Python, with a warning.
 
     >>> from tracegrad import tensor
     >>> w = tensor([-1.0, 2.0], requires_grad=True)
@@ -80,13 +80,11 @@ class LBFGS(Optimizer):
         group, params = self.param_groups[0], self.param_groups[0]["params"]
         if closure is None:
             raise TypeError(located("LBFGS.step needs a closure that computes the loss and its gradients again"))
-        if any(p.level is not DispatchLevel.TENSOR for p in params):
-            raise UnsupportedError(
-                located(
-                    "LBFGS.step inside a traced function: how often it calls the closure depends on the losses; call "
-                    "step outside, with a closure that is traced"
+        for p in params:
+            if p.level is not DispatchLevel.TENSOR:
+                raise p.array.builder.abort(
+                    "LBFGS.step in it calls the closure as often as the losses require; trace the closure instead"
                 )
-            )
         before = [p.array.copy() for p in params]
         iterations = _LBFGSIterations(params, group, self.state.get(params[0]) or {}, closure)
         try:

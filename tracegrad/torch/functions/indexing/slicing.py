@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from tracegrad.errors import located
 from tracegrad.numpy_api import selection as numpy_selection
 from tracegrad.numpy_api import shapes as numpy_shapes
+from tracegrad.numpy_api.indexing import moves
 from tracegrad.numpy_api.joining import along, picked, slice_along
 from tracegrad.numpy_api.operands import constant, peer_of, size_of
 from tracegrad.numpy_api.registry import refuse
@@ -50,6 +51,8 @@ def narrow(input: ArrayLike, dim: int, start: int, length: int) -> Array:
     k = dim_of(dim, len(x.shape))
     if getattr(start, "shape", ()) != () or getattr(start, "dtype", np.dtype(int)).kind not in "iu":
         raise RuntimeError(located("start must be an 0-dim integral Tensor."))
+    if moves(start) and type(length) is int and length > 0 and start >= 0 and start + length <= x.shape[k]:
+        return named("SliceBackward0", x[(*[slice(None)] * k, slice(start, start + length))])
     first, count, n = start.__index__(), length.__index__(), x.shape[k]
     if count < 0:
         raise size_error("narrow(): length must be non-negative.")

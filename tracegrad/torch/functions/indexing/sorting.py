@@ -13,12 +13,11 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, constant, peer_of, promoted, size_of
-from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.ops.core.op import Op, named, one_node
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.reduce import sorting
-from tracegrad.ops.shape.linear import cast, reshape
+from tracegrad.ops.shape.linear import cast, reshape, stop_gradient
 from tracegrad.torch.functions.core.dims import dim_of, index_error, lengths, one, size_error
 from tracegrad.torch.functions.core.registry import function
 from tracegrad.torch.functions.core.return_types import return_type
@@ -268,33 +267,35 @@ def unique(
 ) -> Any:
     """Return the different values in ascending order.
 
-    It cannot be called in a traced function, because the shape of the result depends on values.
+    In a traced function, another number of values causes another trace.
 
     >>> unique(np.array([3, 1, 3])).tolist()
     [1, 3]
     """
     x = one(input)
-    plain = _plain("unique", x)
+    plain = _plain(x)
     axis = None if dim is None else dim_of(dim, len(x.shape))
-    _, first, inverse, counts = np.unique(
-        plain, return_index=True, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
-    )
-    inverse = inverse.reshape(x.shape if axis is None else (x.shape[axis],))
-    return _first_values(
-        x, first, axis, [v for v, wanted in ((inverse, return_inverse), (counts, return_counts)) if wanted]
-    )
+    find: Any = np.unique if isinstance(plain, np.ndarray) else _numpy_unique()
+    _, first, *extras = find(plain, True, return_inverse, return_counts, axis, equal_nan=False)
+    if return_inverse:
+        extras[0] = extras[0].reshape(x.shape if axis is None else (x.shape[axis],))
+    return _first_values(x, first, axis, extras)
 
 
-def _plain(name: str, x: Any) -> NDArray:
-    """Return the elements as an ndarray; an error if they are not known, as in a traced function."""
+def _numpy_unique() -> Any:
+    from tracegrad.numpy_api.lazy.unique import unique
+
+    return unique
+
+
+def _plain(x: Any) -> Any:
+    """Return the elements as an ndarray, or the values without derivatives in a traced function."""
     known: Any = getattr(x, "_known", None)
     plain: NDArray | None = x if known is None else known()
-    if plain is None:
-        raise refuse(name, "the shape of its result depends on values")
-    return plain
+    return stop_gradient(x) if plain is None else plain
 
 
-def _first_values(x: Array, first: NDArray, axis: int | None, extras: list[NDArray]) -> Any:
+def _first_values(x: Array, first: Any, axis: int | None, extras: list[Any]) -> Any:
     """Return the elements or slices at the positions `first`, alone or with more results."""
     peer = peer_of(x)
     values = _first_of_each(x, constant(first, peer), dim=axis)
@@ -314,20 +315,20 @@ def unique_consecutive(
 ) -> Any:
     """Return the first of each run of equal values, or of equal slices along `dim`.
 
-    It cannot be called in a traced function, because the shape of the result depends on values.
+    In a traced function, another number of runs causes another trace.
 
     >>> unique_consecutive(np.array([1, 1, 2, 1]), return_counts=True)
     (array([1, 2, 1]), array([2, 1, 1]))
     """
     x = one(input)
-    plain = _plain("unique_consecutive", x)
+    plain = _plain(x)
     axis = None if dim is None else dim_of(dim, len(x.shape))
-    rows = plain.reshape(-1, 1) if axis is None else np.moveaxis(plain, axis, 0).reshape(plain.shape[axis], -1)
-    begins = np.ones(len(rows), bool)
-    begins[1:] = (rows[1:] != rows[:-1]).any(1)
+    n = size_of(x) if axis is None else x.shape[axis]
+    rows = np.moveaxis(plain, axis or 0, 0).reshape(n, size_of(x) // max(n, 1)) if x.shape else plain.reshape(1, 1)
+    begins = np.concatenate([np.ones(min(n, 1), np.bool_), (rows[1:] != rows[:-1]).any(1)])
     first = np.flatnonzero(begins)
-    inverse = (np.cumsum(begins) - 1).reshape(x.shape if axis is None else len(rows))
-    counts = np.diff(first, append=len(rows))
+    inverse = (np.cumsum(begins) - 1).reshape(x.shape if axis is None else (n,))
+    counts = np.concatenate([first[1:], np.full(min(n, 1), n)]) - first
     return _first_values(
         x, first, axis, [v for v, wanted in ((inverse, return_inverse), (counts, return_counts)) if wanted]
     )

@@ -207,7 +207,7 @@ def _plain(index: Any) -> Any:
         if e is None or e is Ellipsis:
             plain.append(e)
         elif isinstance(e, slice):
-            plain.append(slice(*(v if v is None else v.__index__() for v in (e.start, e.stop, e.step))))
+            plain.append(e if _moves(e) else slice(*(_bound(v) for v in (e.start, e.stop, e.step))))
         elif isinstance(e, bool | np.bool_ | list | tuple | np.ndarray):
             return None
         elif isinstance(e, Carrier):
@@ -219,6 +219,15 @@ def _plain(index: Any) -> Any:
         else:
             return None
     return tuple(plain)
+
+
+def _bound(x: Any) -> int | None:
+    return None if x is None else x.__index__()
+
+
+def _moves(entry: slice) -> bool:
+    """Whether both bounds of a slice may have other values at each call."""
+    return indexing.moves(entry.start) and indexing.moves(entry.stop)
 
 
 def _is_traced(x: object) -> bool:
@@ -282,7 +291,9 @@ def _is_all(x: Array, entries: tuple[Any, ...]) -> bool:
     for e in entries:
         if e is Ellipsis:
             break
-        if not isinstance(e, slice) or e.indices(n := next(lengths, 0)) != (0, n, 1):
+        if not isinstance(e, slice) or _moves(e):
+            return False
+        if e.indices(n := next(lengths, 0)) != (0, n, 1):
             return False
     return all(e is Ellipsis or (isinstance(e, slice) and e == slice(None)) for e in entries[_dots(entries) :])
 

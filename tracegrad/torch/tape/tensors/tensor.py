@@ -278,7 +278,8 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         if self._requires and STATE.enabled:
             WARNED.refused += 1
             raise RuntimeError(located(f"{_NO_NUMPY} {numpy_protocol.no_ndarray()}"))
-        return np.array(self.numpy(), dtype, copy=copy)
+        array = self.array if isinstance(self.array, np.ndarray) else self.concrete("numpy()")
+        return np.array(array, dtype, copy=copy)
 
     # -- backward ----------------------------------------------------------------------------------------------------
     def backward(

@@ -119,6 +119,11 @@ class TracedTensor(Tensor):
         if query in ("float()", "complex()") and self.requires_grad and STATE.enabled:
             warn_of_constant(query)
 
+    def numpy(self, *, force: bool = False) -> Any:
+        """Return the array of the trace, in the same memory."""
+        refused = self._requires and STATE.enabled and not force
+        return super().numpy() if refused else self.array
+
     def _numbers(self, query: str) -> Any:
         self._warn_of(query)
         # The tape ends here, but a transform of a function of ndarrays differentiates the tracer.

@@ -1,0 +1,141 @@
+"""Training steps as they are written for PyTorch, traced: few traces, and the values of eager mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad import nn
+
+CALLS = 6
+Step = Callable[[int, Any], Any]
+
+
+class Training:
+    """A network with an optimizer, and the state that steps keep."""
+
+    def __init__(self) -> None:
+        tg.manual_seed(0)
+        self.net: Any = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+        self.optimizer = tg.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.5)
+        self.queue, self.place = tg.zeros(24, 1, dtype=tg.float64), tg.zeros(1, dtype=tg.int64)
+        self.log: list[Any] = []
+
+    def update(self, loss: Any) -> None:
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def state(self) -> list[Any]:
+        return [*self.net.state_dict().values(), self.queue, self.place, *self.log]
+
+
+def arrays(t: Training, n: int, x: Any) -> Any:
+    y = t.net(x)
+    weight = np.exp(-y.detach().numpy().copy()).mean()
+    t.update((y**2).mean() * float(weight))
+    return y.detach().cpu().numpy()
+
+
+def writes_through_arrays(t: Training, n: int, x: Any) -> Any:
+    y = t.net(x)
+    shared = y.detach().clone()
+    shared.numpy()[0] = 2.0
+    t.update(((y - shared) ** 2).mean())
+    return shared
+
+
+def queue(t: Training, n: int, x: Any) -> Any:
+    y = t.net(x)
+    t.update((y**2).mean() + (y @ t.queue.T).mean())
+    p = int(t.place)
+    t.queue[p : p + 4] = y.detach()
+    t.place[0] = (p + 4) % len(t.queue)
+    return t.queue[p : p + 2]
+
+
+def minibatches(t: Training, n: int, x: Any) -> Any:
+    y = t.net(x[n // 2 : n // 2 + 2]) + t.net(x.narrow(0, n // 3, 1)).sum()
+    t.update(y.pow(2).sum())
+    return y
+
+
+def views(t: Training, n: int, x: Any) -> Any:
+    window = t.queue[n : n + 3]
+    window += 1
+    t.queue.mul_(2)
+    t.update(t.net(x).mul(window[:1]).sum())
+    return window * 1
+
+
+def different_values(t: Training, n: int, x: Any) -> Any:
+    labels, counts = tg.unique((x[:, 0] > 0).long() * 0 + tg.arange(4) % 2, return_counts=True)
+    runs = tg.unique_consecutive(x[:, 0], return_inverse=True)[1]
+    y = t.net(x)
+    t.update(y[:, 0].mul(counts.repeat(2)).sum() + tg.unique(y).pow(2).sum())
+    return labels, runs
+
+
+def scheduled(t: Training, n: int, x: Any) -> Any:
+    t.optimizer.param_groups[0]["lr"] = 0.1 * 0.9**n
+    loss = t.net(x).pow(2).mean()
+    t.update(loss)
+    return loss
+
+
+def exponential_average(t: Training, n: int, x: Any) -> Any:
+    before = [p.detach().clone() for p in t.net.parameters()]
+    t.update(t.net(x).pow(2).mean())
+    with tg.no_grad():
+        for p, q in zip(t.net.parameters(), before):
+            p.lerp_(q, 0.5)
+    t.net.load_state_dict(t.net.state_dict())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [arrays, writes_through_arrays, queue, minibatches, views, different_values, scheduled, exponential_average],
+    ids=lambda body: body.__name__,
+)
+def test_steps_with_other_values_are_traced_once(body: Callable[..., Any]) -> None:
+    results = []
+    for transform in (lambda f: f, tg.trace):
+        training = Training()
+        step: Any = transform(lambda n, x: body(training, n, x))  # noqa: B023
+        batches = np.random.default_rng(1).normal(size=(CALLS, 4, 3))
+        outputs = [step(n, tg.tensor(x)) for n, x in enumerate(batches)]
+        results.append([*tg.tree.leaves(outputs), *training.state()])
+    for eager, traced in zip(*results, strict=True):
+        assert (type(eager), eager.dtype, eager.shape) == (type(traced), traced.dtype, traced.shape)
+        plain = [x.detach().numpy() if isinstance(x, tg.Tensor) else x for x in (traced, eager)]
+        np.testing.assert_allclose(*plain, rtol=1e-12, atol=1e-14)
+    assert step.cache_info().traces <= 1
+
+
+def test_lbfgs_runs_plainly_within_a_traced_step() -> None:
+    results = []
+    for traced in (False, True):
+        training = Training()
+        optimizer = tg.optim.LBFGS(training.net.parameters(), max_iter=3, line_search_fn="strong_wolfe")
+
+        def step(x: Any) -> Any:
+            def closure() -> Any:
+                optimizer.zero_grad()  # noqa: B023
+                loss = training.net(x).pow(2).mean()  # noqa: B023
+                loss.backward()
+                return loss
+
+            return optimizer.step(closure)  # noqa: B023
+
+        x = tg.tensor(np.random.default_rng(1).normal(size=(4, 3)))
+        if traced:
+            with pytest.warns(tg.PerformanceWarning, match="trace the closure instead"):
+                losses = [tg.trace(step)(x), step(x)]
+        else:
+            losses = [step(x), step(x)]
+        results.append([float(v.detach()) for v in losses])
+    assert results[0] == results[1]
