@@ -57,7 +57,7 @@ def ldexp(input: ArrayLike, other: ArrayLike) -> Array:
     """
     x, y = pair(input, other, _LDEXP)
     x = floating(x)
-    return as_node("MulBackward0", _ldexp, x, y)
+    return as_node("LdexpBackward0", _ldexp, x, y)
 
 
 def _ldexp(x: Array, y: Array) -> Array:

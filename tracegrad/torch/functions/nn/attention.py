@@ -138,7 +138,7 @@ def scaled_dot_product_attention(
     if enable_gqa:
         k, v = (FUNCTIONS["repeat_interleave"](x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = multiply(matmul(q, matrix_transpose(k)), factor)
+    scores = matmul(multiply(q, factor), matrix_transpose(k))
     mask = band(q.shape[-2], k.shape[-2], 0) if is_causal else attn_mask
     if mask is not None:
         (mask,) = arrays(mask)

@@ -32,7 +32,7 @@ from tracegrad.torch.tape.recording.node import (
 )
 from tracegrad.torch.tape.recording.node_names import saved_names, saved_options, saved_result
 from tracegrad.torch.tape.recording.op_node import tied
-from tracegrad.torch.tape.recording.saved_results import PIECEWISE_LINEAR, SAVES_RESULT
+from tracegrad.torch.tape.recording.saved_results import COPIES_INPUTS, COPIES_RESULTS, PIECEWISE_LINEAR, SAVES_RESULT
 from tracegrad.torch.tape.recording.saved_tensor import Packed, SavedArray, save
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class CompositeNode(Node):
     saves_result = False
     # Whether the derivative counts as computed from the first input, on which it depends piecewise constantly.
     piecewise_linear = False
+    # Whether the node saves copies of inputs and results, so that they may be updated in place.
+    copies_inputs = False
+    copies_results = False
     recipe: Recipe
     values: Any
     checks: list[tuple[SavedArray, Any, bool]]
@@ -81,6 +84,9 @@ class CompositeNode(Node):
                 if x._dual is not None:
                     saved_values[k] = DualArray(values[k], x._dual)
         self.values = saved_values
+        if self.copies_inputs:
+            for x in tensors:
+                self.protect(x)
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -90,7 +96,9 @@ class CompositeNode(Node):
     def guard(self, tensors: Sequence[Any]) -> None:
         """Check from now on that the Tensors of the outputs stay unchanged, if the node reads them."""
         for k in {0, *self.recipe.guarded} if self.saves_result else self.recipe.guarded:
-            if tensors[k]._base is None:
+            if self.copies_results:
+                self.protect(tensors[k])
+            elif tensors[k]._base is None:
                 self.checks.append((save(tensors[k], tensors[k].array), k, True))
 
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
@@ -255,6 +263,11 @@ def composite_class(name: str) -> type[CompositeNode]:
     """Return the class of the nodes called `name`."""
     result = _CLASSES.get(name)
     if result is None:
-        traits = {"saves_result": name in SAVES_RESULT, "piecewise_linear": name in PIECEWISE_LINEAR}
+        traits = {
+            "saves_result": name in SAVES_RESULT,
+            "piecewise_linear": name in PIECEWISE_LINEAR,
+            "copies_inputs": name in COPIES_INPUTS,
+            "copies_results": name in COPIES_RESULTS,
+        }
         result = _CLASSES.setdefault(name, type(name, (CompositeNode,), {"__slots__": (), **traits}))
     return result

@@ -56,13 +56,16 @@ def recorder(plan, new, next_number, SavedArray, copy_saved_borrowed, save):
 """
 # The edge of an operand: of one that requires grad, and of another one.
 EDGES = {True: "x{k}._edge or x{k}._source()", False: "blank{k}"}
-# What is saved of an operand: nothing but a Spec, a number, or an array.
-OPERANDS = {"": "spec{k}", "number": "x{k}", "array": "saved{k}"}
+# What is saved of an operand: nothing but a Spec, a number, an array, or a copy of an array.
+OPERANDS = {"": "spec{k}", "number": "x{k}", "array": "saved{k}", "copy": "saved{k}"}
 SAVING = """
         saved{k} = new(SavedArray)
         saved{k}.array = a{k}
         saved{k}.counter = counter = x{k}._counter
         saved{k}.version = counter[0] if counter.__class__ is list else copy_saved_borrowed(saved{k})
+"""
+COPYING = """
+        saved{k}.protect(x{k})
 """
 # What is saved of the result.
 RESULTS = {
@@ -88,6 +91,7 @@ HISTORIES = {
             x._edge = (node, k) if k else node
 """,
 }
+_SAVING = {"array": SAVING, "copy": SAVING + COPYING.lstrip("\n")}
 _SAVED = {(False, False): "", (False, True): "", (True, True): "number", (True, False): "array"}
 MAX_UNROLLED = 4  # operands of a generated recorder, at most
 
@@ -111,6 +115,8 @@ def recorder_of(
         return partial(record_any, plan)
     tracked = tuple([k in plan.wanted for k in range(count)])
     saved = tuple([_SAVED[k in plan.saved_operands, k in plan.numbers] for k in range(count)])
+    if plan.copies:
+        saved = tuple(["copy" if kind == "array" else kind for kind in saved])
     is_multi = plan.cls.is_multi_result
     result = ("several" if is_multi else "one") if plan.saves_result else ""
     factory = _factory(tracked, saved, result, is_multi)
@@ -132,7 +138,7 @@ def _factory(tracked: tuple[bool, ...], saved: tuple[str, ...], result: str, is_
         xs=each("x{k}"),
         arrays=each("a{k}"),
         edges=", ".join([EDGES[t].format(k=k) for k, t in enumerate(tracked)]),
-        saving="".join([SAVING.format(k=k) for k, kind in enumerate(saved) if kind == "array"]).strip(),
+        saving="".join([_SAVING[kind].format(k=k) for k, kind in enumerate(saved) if kind in _SAVING]).strip(),
         operands=", ".join([OPERANDS[kind].format(k=k) for k, kind in enumerate(saved)]),
         result=RESULTS[result].strip(),
         history=HISTORIES[is_multi].strip(),
@@ -162,6 +168,8 @@ def record_any(plan: RecordingPlan, out: Any, params: dict[str, Any], shapes: An
     for k in plan.saved_operands:
         x = operands[k]
         saved[k] = save(x) if isinstance(x, TapeCarrier) else x if is_literal(x) else private(x)
+        if plan.copies and saved[k].__class__ is SavedArray:
+            saved[k].protect(x)
     node.operands = tuple(saved)
     if not node.is_multi_result:
         node.saved_result = save(out) if plan.saves_result else plan.spec

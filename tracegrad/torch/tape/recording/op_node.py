@@ -45,13 +45,14 @@ class RecordingPlan:
     operands and result that are not saved; for elementwise ops they are None, because their rules read no shapes.
     `blank` are the edges of operands without a record. `again` says that the rules read the result, which is recomputed
     from the operands; `inverse` computes the operand from the result. `twin` is the op with the rule of a recorded
-    pass, if it differs.
+    pass, if it differs. `copies` says that copies of the operands are saved.
     """
 
     __slots__ = (
         "again",
         "blank",
         "cls",
+        "copies",
         "elementwise",
         "floating_results",
         "inverse",
@@ -91,6 +92,9 @@ class RecordingPlan:
         self.saved_operands = tuple(sorted(read))
         self.numbers = frozenset([k for k, x in enumerate(operands) if type(x) in LITERALS])
         self.saves = self.saves_result or not read <= self.numbers
+        self.copies = any(op is TABLE.get(name) for name in _COPYING) or (
+            op is divide and type(operands[0]) in LITERALS
+        )
         self.blank = tuple([_blank(op, k, x) for k, x in enumerate(operands)])
         # The rules of an elementwise op for array operands, as NumPy functions; None if not generated yet.
         self.rules = None
@@ -111,6 +115,9 @@ class RecordingPlan:
 
 # Ops whose result is recomputed, not saved: PyTorch saves their operands, so that the result may be updated in place.
 _AGAIN = frozenset({divide, TABLE["erfinv"]})
+# Ops that save copies of their operands, as does a number divided by an array: PyTorch saves their results, so that the
+# operands may be updated in place.
+_COPYING = ("svdvals", "eigvals")
 
 
 def _spec(aval: Any) -> Any:

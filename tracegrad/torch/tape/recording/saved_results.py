@@ -107,6 +107,11 @@ SAVES_RESULT = frozenset(
     }
 )
 
+# Nodes of composite functions that save copies of their inputs, or of their results. PyTorch saves other values, so the
+# inputs or results may be updated in place.
+COPIES_INPUTS = frozenset({"KronBackward0", "LdexpBackward0", "PolarBackward0"})
+COPIES_RESULTS = frozenset({f"MaxPool{n}DWithIndicesBackward0" for n in (1, 2, 3)})
+
 # Nodes of composite functions whose derivative counts as computed from the first operand, although it is piecewise
 # constant in this operand or independent of it.
 PIECEWISE_LINEAR = frozenset(
