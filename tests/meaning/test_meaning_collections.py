@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -48,6 +48,39 @@ def test_one_item_of_many_changes(trace: Any) -> Iterator[Any]:
         row[77] += 1.0
         flags[77] += 1
         table[77] += 1.0
+
+
+@program
+def test_collections_that_a_call_makes_hold_its_values(trace: Any) -> Iterator[Any]:
+    state: dict[str, Any] = {}
+
+    @trace
+    def step(x: Any) -> Any:
+        last = state.setdefault("last", deque(maxlen=3))
+        last.append(x.sum())
+        state["counts"] = Counter(a=x[0], b=2.0)
+        state["nested"] = {"queue": deque([x[0] * 2])}
+        return deque([x[0], x[1]], 2), sum(last)
+
+    for n in range(5):
+        yield step(np.array([n, 1.5])), deepcopy(state)
+        yield state["last"].maxlen, type(state["counts"]), step(np.ones(2))[0].maxlen
+
+
+@program
+def test_lists_in_dicts_are_appended_to(trace: Any) -> Iterator[Any]:
+    history: dict[str, list[Any]] = {"loss": [], "state": []}
+
+    @trace
+    def step(x: Any) -> Any:
+        history["loss"].append(float(x.sum()))
+        history["state"].append(x * 2)
+        history.setdefault("late", []).append(x[0])
+        return x + 1
+
+    for n in range(6):
+        yield step(np.array([n, 1.5])), {k: list(v) for k, v in history.items()}
+    yield getattr(step, "cache_info", None) is None or step.cache_info().traces <= 2
 
 
 @program

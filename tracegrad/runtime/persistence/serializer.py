@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import types
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -103,7 +104,7 @@ def restore_capture(of: ObjectReader, x: Sequence[Any]) -> Capture:
 
 # -- templates ---------------------------------------------------------------------------------------------------------
 _KINDS: tuple[Any, ...] = (None, float, int, bool, np.asarray)
-_CALLED: tuple[Any, ...] = (set, frozenset, types.MethodType, partial)
+_CALLED: tuple[Any, ...] = (set, frozenset, deque, Counter, types.MethodType, partial)
 
 
 class Templates:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 import types
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,13 @@ from tracegrad.tree.registry import kind_of
 
 # The number of pairs of escaping arrays that are compared; further pairs count as overlapping.
 _MAX_PAIRS = 1000
+# The arguments with which a call of the class makes a collection.
+_ARGUMENTS: dict[type, Callable[[Any], Sequence[object]]] = {
+    set: lambda x: [[plain_key(each) for each in x]],
+    frozenset: lambda x: [[plain_key(each) for each in x]],
+    deque: lambda x: [list(x), x.maxlen],
+    Counter: lambda x: [dict(x)],
+}
 _KINDS = {"f": float, "i": int, "b": bool, "c": complex}
 
 
@@ -176,8 +184,8 @@ class Outputs:
     def _held(self, x: Any) -> ResultTemplate:
         if type(x) is GeneratorProxy:
             return self._generator(x)
-        if type(x) in (set, frozenset):
-            return CallTemplate(type(x), [self.template([plain_key(each) for each in x])])
+        if type(x) in _ARGUMENTS:
+            return CallTemplate(type(x), [self.template(part) for part in _ARGUMENTS[type(x)](x)])
         if type(x) is dict:
             x = contents(x)
         kind = kind_of(type(x))

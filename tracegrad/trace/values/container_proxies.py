@@ -254,13 +254,11 @@ class DictProxy(_ContainerProxy, dict[Any, Any]):
 
     def setdefault(self, key: object, default: object = None) -> Any:
         original_key, key = key, self._key(key)
-        self._touch()
-        is_present = dict.__contains__(self, key)
-        return (
-            self._returned_item(original_key, key, remembers=True)
-            if is_present
-            else dict.setdefault(self, key, default)
-        )
+        self._item(key)
+        if dict.__contains__(self, key):
+            return self._returned_item(original_key, key, remembers=True)
+        self[key] = default
+        return default
 
     def __setitem__(self, key: object, value: object) -> None:
         self.flush()

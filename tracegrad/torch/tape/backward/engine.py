@@ -175,7 +175,10 @@ def _batched(
                     f"of {_size(like)}."
                 )
             )
-    size = min(w.shape[0] for w in weights if w is not None)
+    sizes = [w.shape[0] for w in weights if w is not None]
+    if not sizes:
+        raise ValueError(located("is_grads_batched=True needs grad_outputs, which have a batch dimension in front"))
+    size = min(sizes)
     options = create_graph, allow_unused, materialize
     if size and _takes_batches(outs):
         return _in_one_pass(outs, ins, weights, size, create_graph if retain_graph is None else retain_graph, *options)
