@@ -115,20 +115,24 @@ def optimize_plan(plan: Plan, snapshots: Snapshots | None = None) -> None:
     If TRACEGRAD_VERIFY is set, the verifier checks the plan before the first pass and after each. `snapshots` receives
     the name of each pass with the text of the plan after it, and its fusions.
     """
-    is_noted = settings.verify or snapshots is not None
-    if is_noted:
-        _note("lower", plan, snapshots)
+    observers = _observers(plan, snapshots)
+    for observe in observers:
+        observe("lower")
     for each in PLAN_PIPELINE:
         if each.regions in (None, plan.is_region) and not disabled(each.optimization):
             each.run(plan)
-            if is_noted:
-                _note(each.run.__name__, plan, snapshots)
+            for observe in observers:
+                observe(each.run.__name__)
 
 
-def _note(name: str, plan: Plan, snapshots: Snapshots | None) -> None:
+def _observers(plan: Plan, snapshots: Snapshots | None) -> list[Callable[[str], None]]:
+    """Functions to call after each pass with its name."""
+    observers: list[Callable[[str], None]] = []
     if settings.verify:
-        from tracegrad.codegen.plan.verify_plan import verify_plan
+        from tracegrad.codegen.plan.verify_plan import VerifiedKernels, verify_plan
 
-        verify_plan(plan, name)
+        kernels = VerifiedKernels()
+        observers.append(lambda name: verify_plan(plan, name, kernels))
     if snapshots is not None:
-        snapshots.append((name, "\n".join([plan.text(), *map(str, plan.strip_fusions)])))
+        observers.append(lambda name: snapshots.append((name, "\n".join([plan.text(), *map(str, plan.strip_fusions)]))))
+    return observers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tracegrad.codegen.loopir.kernel import Load, Reduce, accesses, verify_kernel
+from tracegrad.codegen.loopir.kernel import Kernel, Load, Reduce, accesses, verify_kernel
 from tracegrad.codegen.loopir.polynomial import ZERO
 from tracegrad.codegen.loopir.steps import CallStep, Launch, Matmul
 from tracegrad.codegen.plan.places_and_values import InputPlace, offset_name
@@ -13,14 +13,29 @@ from tracegrad.codegen.plan.program_plan import Plan, PlanStep
 from tracegrad.errors import VerifyError
 
 
-def verify_plan(plan: Plan, pass_name: str) -> None:
-    """Verify a plan after a pass.
+class VerifiedKernels:
+    """Kernels as they were when they were verified: passes change them in place, and leave most of them as they are."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, tuple[object, ...]] = {}
+
+    def verify(self, kernel: Kernel) -> None:
+        """Verify a kernel that is new, or has other loops, buffers or (frozen) statements than when it was verified."""
+        state = (kernel, [*kernel.body], [*kernel.loops], {**kernel.buffers})  # it lives on: its id is not used again
+        if self._states.get(id(kernel)) != state:
+            verify_kernel(kernel)
+            self._states[id(kernel)] = state
+
+
+def verify_plan(plan: Plan, pass_name: str, kernels: VerifiedKernels | None = None) -> None:
+    """Verify a plan after a pass. `kernels` are those that were verified before this pass.
 
     Every buffer of a step has a place, and a place of a temporary has a step. A step reads what an earlier step has
     written, or an input. An input is only written if it is an updated carry, or donated. Steps that run together are
     consecutive kernels, and calls are numbered in their order. Buffers that live at the same time do not overlap.
     """
-    for problem in itertools.chain(_of_steps(plan), _of_buffers(plan), _of_fusions(plan), _of_memory(plan)):
+    steps = _of_steps(plan, kernels or VerifiedKernels())
+    for problem in itertools.chain(steps, _of_buffers(plan), _of_fusions(plan), _of_memory(plan)):
         raise VerifyError(f"plan after {pass_name}: {problem}")
 
 
@@ -43,12 +58,12 @@ def _needs_value(x: object) -> bool:
     return isinstance(x, Load) or (isinstance(x, Reduce) and x.scatters and x.size == ZERO)
 
 
-def _of_steps(plan: Plan) -> Iterator[str]:
+def _of_steps(plan: Plan, kernels: VerifiedKernels) -> Iterator[str]:
     written = {name for name, place in plan.memory.items() if isinstance(place, InputPlace)}
     calls = 0
     for i, step in enumerate(plan.steps):
         if isinstance(step, Launch):
-            verify_kernel(step.kernel)
+            kernels.verify(step.kernel)
         for name in step.buffers:
             if name not in plan.memory:
                 yield f"buffer {name} of step {i} has no place"
