@@ -44,6 +44,7 @@ def summary(tree: ast.Module) -> str:
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
+@cache
 def identifiers() -> Counter[str]:
     """How often each identifier is written in the package: names, parameters, attributes, functions, classes."""
     count: Counter[str] = Counter()
