@@ -23,7 +23,7 @@ class Training:
         self.net: Any = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
         self.optimizer = tg.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.5)
         self.queue, self.place = tg.zeros(24, 1, dtype=tg.float64), tg.zeros(1, dtype=tg.int64)
-        self.log: list[Any] = []
+        self.tables: dict[str, list[Any]] = {"loss": []}
 
     def update(self, loss: Any) -> None:
         self.optimizer.zero_grad()
@@ -31,7 +31,7 @@ class Training:
         self.optimizer.step()
 
     def state(self) -> list[Any]:
-        return [*self.net.state_dict().values(), self.queue, self.place, *self.log]
+        return [*self.net.state_dict().values(), self.queue, self.place, *tg.tree.leaves(self.tables)]
 
 
 def arrays(t: Training, n: int, x: Any) -> Any:
@@ -96,24 +96,73 @@ def exponential_average(t: Training, n: int, x: Any) -> Any:
     t.net.load_state_dict(t.net.state_dict())
 
 
+def partly_frozen(t: Training, n: int, x: Any) -> Any:
+    for p in t.net[0].parameters():
+        p.requires_grad = False
+    t.update(t.net(x).pow(2).mean())
+    for p in t.net[0].parameters():
+        p.requires_grad = True
+    t.update(t.net(x).abs().mean())
+
+
+def frozen(t: Training, n: int, x: Any) -> Any:
+    t.update(t.net(x).pow(2).mean())
+    t.net[0].weight.requires_grad_(not t.net[0].weight.requires_grad)
+    return [p.requires_grad for p in t.net.parameters()]
+
+
+def hidden_state(t: Training, n: int, x: Any) -> Any:
+    class_ = type(t)
+    class_.hidden = t.net(x).mean() + class_.hidden.detach() * class_.weight
+    t.update(class_.hidden)
+    class_.weight.grad = None
+    return class_.hidden
+
+
+def history(t: Training, n: int, x: Any) -> Any:
+    loss = t.net(x).pow(2).mean()
+    t.update(loss)
+    t.tables["loss"].append(loss.detach())
+    t.tables.setdefault("first", []).append(t.net[0].weight.grad.clone())
+    return list(t.tables["loss"]) if n == CALLS - 1 else None
+
+
 @pytest.mark.parametrize(
-    "body",
-    [arrays, writes_through_arrays, queue, minibatches, views, different_values, scheduled, exponential_average],
-    ids=lambda body: body.__name__,
+    ("body", "traces"),
+    [
+        (arrays, 1),
+        (writes_through_arrays, 1),
+        (queue, 1),
+        (minibatches, 1),
+        (views, 1),
+        (different_values, 1),
+        (scheduled, 1),
+        (exponential_average, 1),
+        (partly_frozen, 1),
+        (frozen, 3),
+        (hidden_state, 2),
+        (history, 3),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
 )
-def test_steps_with_other_values_are_traced_once(body: Callable[..., Any]) -> None:
+def test_steps_with_other_values_are_traced_once_or_twice(body: Callable[..., Any], traces: int) -> None:
     results = []
     for transform in (lambda f: f, tg.trace):
-        training = Training()
+        training = type("Recurrent", (Training,), {})()
+        type(training).hidden = tg.zeros((), dtype=tg.float64)
+        type(training).weight = tg.tensor(0.5, requires_grad=True)
         step: Any = transform(lambda n, x: body(training, n, x))  # noqa: B023
         batches = np.random.default_rng(1).normal(size=(CALLS, 4, 3))
         outputs = [step(n, tg.tensor(x)) for n, x in enumerate(batches)]
         results.append([*tg.tree.leaves(outputs), *training.state()])
     for eager, traced in zip(*results, strict=True):
+        if isinstance(eager, bool):
+            assert eager is traced
+            continue
         assert (type(eager), eager.dtype, eager.shape) == (type(traced), traced.dtype, traced.shape)
         plain = [x.detach().numpy() if isinstance(x, tg.Tensor) else x for x in (traced, eager)]
         np.testing.assert_allclose(*plain, rtol=1e-12, atol=1e-14)
-    assert step.cache_info().traces <= 1
+    assert step.cache_info().traces <= traces
 
 
 def test_lbfgs_runs_plainly_within_a_traced_step() -> None:

@@ -195,13 +195,15 @@ class Tensors:
     def effects(self, template: Template, output: Callable[[object, bool], ResultTemplate]) -> Iterator[Effect]:
         """The effects on the stand-ins' Tensors; `template` makes the template of a value, `output` the template of a
         new Tensor, with or without a derivative."""
-        for _, s in list(self._known.values()):
+        for real, s in list(self._known.values()):
             if s.tensor.array.node is not s.node:
                 derived = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _OutsideTapeNode)
                 value = output(s.tensor, derived and s.tensor.requires_grad)
                 yield Effect("tensor", s.source, _updates(s.tensor), value)
             if s.read and s.tensor._grad is not s.grad:
                 yield Effect("field", s.source, "grad", template(s.tensor._grad))
+            if real.is_leaf and s.tensor.is_leaf and s.tensor.requires_grad != real.requires_grad:
+                yield Effect("field", s.source, "requires_grad", template(s.tensor.requires_grad))
 
     def swept(self, roots: Sequence[Any]) -> tuple[list[GraphNode], list[GraphNode], list[Source], str]:
         """The cotangent inputs of `roots`, the cotangents of the stand-ins that require grad, and their positions; or

@@ -159,16 +159,20 @@ class Attribute(Source):
         return f"{self.parent.path}.{self.name}"
 
 
+def _raw_attribute(cls: type, name: str) -> Any:
+    for base in cls.__mro__:
+        if name in vars(base):
+            return genuine(vars(base)[name])
+    raise AttributeError(name)
+
+
 class Static(Source):
     """The raw attribute of a class (the parent) or its bases: functions and properties unbound."""
 
     __slots__ = ()
 
     def read(self) -> Any:
-        for cls in self.parent.__mro__:
-            if self.name in vars(cls):
-                return genuine(vars(cls)[self.name])
-        raise AttributeError(self.name)
+        return _raw_attribute(self.parent, self.name)
 
     def inherited(self) -> Static:
         """The source in the class that defines it."""
@@ -176,7 +180,7 @@ class Static(Source):
         return self if owner is self.parent else Static(owner, self.name)
 
     def text(self, name: Names) -> str:
-        return f"{name(self.read)}()"
+        return f"{name(_raw_attribute)}({name(self.parent)}, {self.name!r})"
 
     @property
     def path(self) -> str:

@@ -417,7 +417,7 @@ class Natives:
         return True
 
     def _guard(self, value: Any, source: Source) -> None:
-        if isinstance(value, (np.ndarray, *function_proxies.VALUES)) or tree.is_node(value):
+        if isinstance(value, (np.ndarray, TensorCarrier, *function_proxies.VALUES)) or tree.is_node(value):
             with contextlib.suppress(TracegradError):
                 read(self.world.translate(value, source))
                 return
