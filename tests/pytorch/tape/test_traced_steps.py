@@ -127,6 +127,15 @@ def history(t: Training, n: int, x: Any) -> Any:
     return list(t.tables["loss"]) if n == CALLS - 1 else None
 
 
+def new_parameters(t: Training, n: int, x: Any) -> Any:
+    t.update(t.net(x).pow(2).mean())
+    t.net[2].bias = nn.Parameter(t.net[2].bias.detach() * 0.9)
+    weight = x[0].clone().requires_grad_()
+    (weight * 2).sum().backward()
+    t.tables["parameters"] = [weight, weight.grad]
+    return [t.net[2].bias.is_leaf, weight.requires_grad, isinstance(t.net[2].bias, nn.Parameter)]
+
+
 @pytest.mark.parametrize(
     ("body", "traces"),
     [
@@ -142,6 +151,7 @@ def history(t: Training, n: int, x: Any) -> Any:
         (frozen, 3),
         (hidden_state, 2),
         (history, 3),
+        (new_parameters, 2),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )
@@ -188,3 +198,17 @@ def test_lbfgs_runs_plainly_within_a_traced_step() -> None:
             losses = [step(x), step(x)]
         results.append([float(v.detach()) for v in losses])
     assert results[0] == results[1]
+
+
+def test_a_result_that_depends_on_a_new_leaf_is_computed_plainly() -> None:
+    w = tg.tensor([1.0, 2.0], requires_grad=True)
+
+    def step(x: Any) -> Any:
+        p = nn.Parameter((x * w).detach())
+        return p, (p * w).sum()
+
+    with pytest.warns(tg.PerformanceWarning, match="depends on a Tensor that it makes"):
+        p, loss = tg.trace(step)(tg.tensor([1.0, 3.0]))
+    loss.backward()
+    assert p.grad.tolist() == [1.0, 2.0]
+    assert w.grad.tolist() == [1.0, 6.0]

@@ -126,7 +126,7 @@ class OnTape:
             if not isinstance(source, ArgumentLeaf)
         ]
         inputs = {id(x) for x in (*leaves.values(), *read)}
-        outputs = [x for x in _result_tensors(result, set()) if x.requires_grad and id(x) not in inputs]
+        outputs = [x for x in _result_tensors(result, set()) if x.grad_fn is not None and id(x) not in inputs]
         if len(outputs) != len(cts):
             raise UnsupportedError(
                 located(

@@ -21,7 +21,7 @@ from tracegrad.runtime.execution.image import require_plain
 from tracegrad.runtime.persistence.object_refs import ObjectReader, ObjectWriter
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.value_guards import Capture
-from tracegrad.trace.driver.outputs import partial
+from tracegrad.trace.driver.outputs import new_leaf, partial
 from tracegrad.trace.effects.effects import Effect
 from tracegrad.trace.effects.result_template import (
     CallTemplate,
@@ -104,7 +104,7 @@ def restore_capture(of: ObjectReader, x: Sequence[Any]) -> Capture:
 
 # -- templates ---------------------------------------------------------------------------------------------------------
 _KINDS: tuple[Any, ...] = (None, float, int, bool, np.asarray)
-_CALLED: tuple[Any, ...] = (set, frozenset, deque, Counter, types.MethodType, partial)
+_CALLED: tuple[Any, ...] = (set, frozenset, deque, Counter, types.MethodType, partial, new_leaf)
 
 
 class Templates:

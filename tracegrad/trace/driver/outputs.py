@@ -19,6 +19,7 @@ from tracegrad.errors import OVERLAPPING, TraceError, UnsupportedError, located
 from tracegrad.ir import GraphValue
 from tracegrad.ops import DispatchLevel, TapeCarrier
 from tracegrad.ops.shape.linear import full, inverse_permutation
+from tracegrad.torch.tape.backward.functional import reachable_nodes
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.layout import axes_of
 from tracegrad.trace.effects import result_template
@@ -67,6 +68,7 @@ class Outputs:
         self._escaping: dict[int, list[Tracer]] = {}  # escaping arrays, by the id of the base whose memory they share
         self.nodes: list[Any] = []
         self.roots: list[Any] = []
+        self._leaves: list[Any] = []  # new Tensors that require grad
         self._positions: dict[int, Output] = {}
         self._values: list[Any] = []
         self._inside: set[int] = set()
@@ -79,7 +81,11 @@ class Outputs:
         done = [*self.world.moved(self.output), *writes.arrays(self.output)]
         if self.builder.has_tensors:
             done += self.builder.tensors.effects(self.template, self.tensor)
-        return template, [*done, *writes.effects(self.template)]
+        done += writes.effects(self.template)
+        nodes = {x._edge_of() for x in self._leaves}
+        if nodes and any(not nodes.isdisjoint(reachable_nodes(root)) for root in self.roots):
+            raise self.builder.abort("a result of it depends on a Tensor that it makes, which requires grad")
+        return template, done
 
     def output(self, x: Any) -> ResultTemplate:
         """The template of a traced value, or of an array that was made while tracing."""
@@ -219,7 +225,13 @@ class Outputs:
         if x.level is not DispatchLevel.TRACED_TENSOR:
             x = self.builder.tensors.of(x)
         outside = self.builder.tensors.real_of(x)
-        return self.tensor(x, x.requires_grad) if outside is None else SourceTemplate(outside.source)
+        if outside is not None:
+            return SourceTemplate(outside.source)
+        if x.requires_grad and x.is_leaf:
+            self._leaves.append(x)
+            is_param = ConstantTemplate(getattr(x, "_is_param", False))
+            return CallTemplate(new_leaf, [self.tensor(x, False), self.template(x._grad), is_param])
+        return self.tensor(x, x.requires_grad)
 
     def tensor(self, x: Any, derived: bool) -> ResultTemplate:
         """The template of a Tensor that each call makes, with or without a derivative."""
@@ -246,6 +258,14 @@ def _overlap(arrays: Sequence[Tracer]) -> bool:
         return True
     pairs = itertools.combinations(arrays[0]._visible_layouts(*arrays), 2)
     return any(np.shares_memory(x, y) for x, y in itertools.islice(pairs, _MAX_PAIRS)) or next(pairs, None) is not None
+
+
+def new_leaf(tensor: Any, grad: Any, is_param: bool) -> Any:
+    """The Tensor as a leaf that requires grad, with this gradient."""
+    tensor._requires, tensor._grad = True, grad
+    if is_param:
+        tensor._is_param = True
+    return tensor
 
 
 def partial(func: Any, args: Any, keywords: Any) -> Any:
