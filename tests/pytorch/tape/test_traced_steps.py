@@ -136,6 +136,12 @@ def new_parameters(t: Training, n: int, x: Any) -> Any:
     return [t.net[2].bias.is_leaf, weight.requires_grad, isinstance(t.net[2].bias, nn.Parameter)]
 
 
+def loaded_batches(t: Training, n: int, x: Any) -> Any:
+    loader = tg.utils.data.DataLoader(tg.utils.data.TensorDataset(x), batch_size=2)
+    for (batch,) in loader:
+        t.update(t.net(batch).pow(2).mean())
+
+
 @pytest.mark.parametrize(
     ("body", "traces"),
     [
@@ -152,6 +158,7 @@ def new_parameters(t: Training, n: int, x: Any) -> Any:
         (hidden_state, 2),
         (history, 3),
         (new_parameters, 2),
+        (loaded_batches, 1),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )

@@ -335,4 +335,5 @@ def _check_count(name: str, count: int) -> None:
 
 def random_seed(generator: Generator | None = None) -> int:
     """Draw a seed from a generator; by default from the default one."""
-    return int(randint(0, (1 << 63) - 1, (), generator=generator).item())
+    seed: int = randint(0, (1 << 63) - 1, (), generator=generator).item()
+    return seed
