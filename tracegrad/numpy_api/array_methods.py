@@ -17,12 +17,12 @@ defines
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, supported
+from tracegrad.avals import LITERALS, is_literal, supported
 from tracegrad.cpython.frames import formats_text, frame_at
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located, lost
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
@@ -51,18 +51,22 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-def _weak_pair(x: Any, other: Any) -> bool:
+def _weak_pair(x: ArrayMethods, other: object) -> bool:
     return x.weak and (type(other) in LITERALS or getattr(other, "weak", False))
 
 
-def _number(x: Any) -> Any:
+def _number(x: Array | Number) -> Array | Number:
     """Convert a weak boolean to an integer, as Python's arithmetic does."""
     if type(x) is bool:
         return int(x)
-    return x._weakened(to_dtype(x, "int64")) if type(x) not in LITERALS and x.dtype.kind == "b" else x
+    if is_literal(x) or x.dtype.kind != "b":
+        return x
+    carried: Any = x
+    number: Array = carried._weakened(to_dtype(x, "int64"))
+    return number
 
 
-def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
+def _binary(op: Callable[..., object], arithmetic: bool = True) -> tuple[Any, Any]:
     """Make an operator and its reflected form."""
 
     def forward(self: Any, other: Any) -> Any:
@@ -90,9 +94,10 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
     return forward, reflected
 
 
-def _ufunc_of(op: Any) -> Any:
+def _ufunc_of(op: Callable[..., object]) -> np.ufunc:
     """Return the ufunc of an operator."""
-    return getattr(np, getattr(op, "name", "") or op.__name__.strip("_"))
+    function: np.ufunc = getattr(np, getattr(op, "name", "") or op.__name__.strip("_"))
+    return function
 
 
 def _repeats(x: Array, other: Array | Number) -> bool:
@@ -100,14 +105,14 @@ def _repeats(x: Array, other: Array | Number) -> bool:
     return isinstance(other, list | tuple | str) and not x.shape and x._immutable_scalars and x.dtype.kind in "iu"
 
 
-def _unary(op: Callable[..., object]) -> Any:
-    def apply(self: Any) -> Any:
+def _unary(op: Callable[..., Array]) -> Any:
+    def apply(self: ArrayMethods) -> Array:
         return self._weakened(op(_number(self))) if self.weak else op(self)
 
     return apply
 
 
-def _in_place(op: Callable[..., Any], name: str) -> Any:
+def _in_place(op: Callable[..., Array], name: str) -> Any:
     def apply(self: Any, other: Any) -> Any:
         if not self.shape and self._immutable_scalars:
             return NotImplemented
@@ -127,7 +132,7 @@ _MAX_QUERIED = 64  # elements that `tolist` queries one by one; larger arrays ar
 
 
 def _on_function(function: Callable[..., object], doc: str, moves: bool = False) -> Any:
-    def method(self: Any, *args: object, **kwargs: object) -> Any:
+    def method(self: ArrayMethods, *args: object, **kwargs: object) -> object:
         result = function(self, *args, **kwargs)
         return self.preserve_kind(result) if moves else result
 
@@ -151,7 +156,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
     weak: bool
     preserve_kind: Callable[[Any], Any]  # of `Carrier`
 
-    def concrete(self, query: str) -> np.ndarray[Any, Any]:
+    def concrete(self, query: str) -> NDArray:
         """Return the value as an ndarray."""
         raise NotImplementedError
 
@@ -168,17 +173,17 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
     def _assign(self, new: Array) -> None:
         raise refuse("changing this array in place", "make a new one, as in x = x + y")
 
-    def _alias(self) -> Any:
+    def _alias(self) -> Array:
         return self
 
-    def _viewed(self, result: Array, view_update: Callable[[Any, Any], Any]) -> Array:
+    def _viewed(self, result: Array, view_update: Callable[[Array, Array], Array]) -> Array:
         return result
 
-    def copied(self) -> Any:
+    def copied(self) -> Array:
         """Return a copy."""
         return self._alias()
 
-    def _weakened(self, result: Any) -> Any:
+    def _weakened(self, result: Array) -> Array:
         return result
 
     def _update(self, new: Array, name: str) -> None:
@@ -258,9 +263,10 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         return self.itemsize * int(math.prod(self.shape))
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Array:
         """Return the array with its axes reversed."""
-        return self.preserve_kind(shapes.transpose(self))
+        view: Array = self.preserve_kind(shapes.transpose(self))
+        return view
 
     @property
     def mT(self) -> Array:
@@ -284,15 +290,16 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         length: int = self.shape[0]
         return length
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Array]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
         return map(self.__getitem__, range(self.shape[0]))  # lazy, as in NumPy: each step reads one element
 
-    def __getitem__(self, index: object) -> Any:
-        return indexing.getitem(self, index)
+    def __getitem__(self, index: object) -> Array:
+        item: Array = indexing.getitem(self, index)
+        return item
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         self._assign(indexing.setitem(self, index, value))
 
     def __contains__(self, value: object) -> bool:
@@ -330,7 +337,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
     def __complex__(self) -> complex:
         return complex(self._scalar("complex()"))
 
-    def __round__(self, ndigits: int | None = None) -> Any:
+    def __round__(self, ndigits: int | None = None) -> Array | int:
         if self.shape or not self._immutable_scalars:
             raise TypeError(located(f"round: type {type(self).__name__} of shape {self.shape} has no __round__ method"))
         if ndigits is None:
@@ -358,13 +365,14 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
             return self._python_number("tolist()")
         if math.prod(self.shape) > _MAX_QUERIED:
             return self.concrete("tolist()").tolist()
-        return [x.tolist() for x in self]
+        rows: Any = self
+        return [x.tolist() for x in rows]
 
     def _python_number(self, query: str) -> Any:
         """Return the element of an array that has one, as a Python number."""
         return self.concrete(query).item()
 
-    def __array__(self, dtype: DTypeLike = None, copy: object = None) -> Any:
+    def __array__(self, dtype: DTypeLike = None, copy: object = None) -> NDArray:
         if self._concrete_masks and self.dtype.kind == "b":
             return np.asarray(self.concrete("a boolean index"), dtype)
         caller = registry.caller_in_scipy()
@@ -384,7 +392,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         return False
 
     @property
-    def _value(self) -> Any:
+    def _value(self) -> Array:
         """The value without a derivative. Packages for autograd unwrap a box themselves: `x = x._value`."""
         if self._is_differentiated():
             return stop_gradient(self)
@@ -401,26 +409,29 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         return registry.dispatch_function(func, args, kwargs)
 
     # -- methods that differ from the function of that name --------------------------------------------------
-    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+    def reshape(self, *shape: int | Sequence[int], order: str = "C", copy: bool | None = None) -> Array:
         """`ndarray.reshape`: sizes, or one tuple of them."""
-        return self.preserve_kind(shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy))
+        sizes: Any = shape[0] if len(shape) == 1 else shape
+        result: Array = self.preserve_kind(shapes.reshape(self, sizes, order, copy=copy))
+        return result
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: int | Sequence[int] | None) -> Array:
         """`ndarray.transpose`: axes, or one tuple of them; none reverses."""
-        args = axes[0] if len(axes) == 1 and not hasattr(axes[0], "__index__") else (axes or None)
-        return self.preserve_kind(shapes.transpose(self, args))
+        args: Any = axes[0] if len(axes) == 1 and not hasattr(axes[0], "__index__") else (axes or None)
+        result: Array = self.preserve_kind(shapes.transpose(self, args))
+        return result
 
-    def flatten(self, order: str = "C") -> Any:
+    def flatten(self, order: str = "C") -> Array:
         """Return a copy with one axis."""
         return in_new_memory(shapes.ravel(self, order), "C")
 
-    def copy(self, order: str = "C") -> Any:
+    def copy(self, order: str = "C") -> Array:
         """Return a copy."""
         return in_new_memory(self, order)
 
     def astype(
         self, dtype: DTypeLike, order: str = "K", casting: Casting = "unsafe", subok: bool = True, copy: bool = True
-    ) -> Any:
+    ) -> Array:
         """Return a copy in another dtype."""
         kind = supported(dtype, "astype")
         if not np.can_cast(self.dtype, kind, casting):
@@ -428,14 +439,15 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
                 located(f"cannot cast array data from {self.dtype} to {kind} according to the rule {casting!r}")
             )
         if kind != self.dtype:
-            return self.preserve_kind(in_memory_order(to_dtype(self, kind), order, self))
+            result: Array = self.preserve_kind(in_memory_order(to_dtype(self, kind), order, self))
+            return result
         return in_new_memory(self, order) if copy else memory.with_order(self, order)
 
     def fill(self, value: Array | Number) -> None:
         """Assign one value to all elements."""
         self[...] = value
 
-    def view(self, *args: object, **kwargs: object) -> Any:
+    def view(self, *args: object, **kwargs: object) -> Array:
         """Return a view of the elements, or a view of complex numbers as pairs of real ones, or the reverse.
 
         A view as another dtype of the same size reinterprets the bits, and must not be updated.
@@ -444,17 +456,23 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
         if kind.itemsize != self.dtype.itemsize:
             return in_pairs(self, kind)
         if kind == self.dtype:
-            return self.preserve_kind(shapes.reshaped(self, self.shape))
+            same: Array = self.preserve_kind(shapes.reshaped(self, self.shape))
+            return same
         if kind.kind == "f" and self.dtype.kind in "iu" and self._depends_on_differentiated():
             raise lost(f"view({kind.name})")
         bits_of: Any = float_representation.reinterpret(self, dtype=kind.name)
-        return self.preserve_kind(bits_of._sealed())
+        result: Array = self.preserve_kind(bits_of._sealed())
+        return result
 
-    def sort(self, axis: int = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None) -> None:
+    def sort(
+        self, axis: int = -1, kind: str | None = None, order: str | None = None, *, stable: bool | None = None
+    ) -> None:
         """Sort in place."""
         self._update(sorting.sort(self, axis, kind, order, stable=stable), "sort")
 
-    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: str | None = None) -> None:
+    def partition(
+        self, kth: int | Sequence[int], axis: int = -1, kind: str = "introselect", order: str | None = None
+    ) -> None:
         """Partition in place."""
         self._update(sorting.partition(self, kth, axis, kind, order), "partition")
 
@@ -489,16 +507,16 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, RowMajorLayout):
     compress = _on_function(compressed, "`np.compress`")
 
 
-def _dispatched_method(name: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _dispatched_method(name: str) -> Callable[..., object]:
+    def method(self: ArrayMethods, *args: object, **kwargs: object) -> object:
         return registry.dispatch_function(getattr(np, name), (self, *args), kwargs)
 
     method.__doc__ = f"`np.{name}`."
     return method
 
 
-def _refused_method(name: str) -> Any:
-    def method(self: Any, *args: object, **kwargs: object) -> Any:
+def _refused_method(name: str) -> Callable[..., object]:
+    def method(self: ArrayMethods, *args: object, **kwargs: object) -> NoReturn:
         raise refuse(f"ndarray.{name}")
 
     method.__doc__ = f"Not supported: `ndarray.{name}`."

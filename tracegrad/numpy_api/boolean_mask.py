@@ -23,25 +23,27 @@ from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.shape.linear import broadcast_to, cast, full, inverse_permutation, reduce_sum, reshape, transpose
 from tracegrad.ops.shape.repeat_index import repeated_index
 from tracegrad.ops.shape.stack_split import stack
-from tracegrad.typing import Array, ArrayLike, Number, Shape
+from tracegrad.typing import Array, ArrayLike, NDArray, Number, Shape
 
 COUNT_QUERY = "how many elements a mask chooses"
 
 
-def known(x: Any) -> np.ndarray[Any, Any] | None:
+def known(x: object) -> NDArray | None:
     """Return the value of an array that determines shapes, if no argument of a trace affects it."""
-    result: np.ndarray[Any, Any] | None = x._known() if isinstance(x, Carrier) else x  # type: ignore[attr-defined]
+    carried: Any = x
+    result: NDArray | None = carried._known() if isinstance(x, Carrier) else carried
     return result
 
 
-def count_true(counts: Array) -> Any:
+def count_true(counts: Array) -> Array:
     """Sum a vector of booleans or integers."""
     return reduce_sum(to_dtype(counts, "int64"), axes=(0,))
 
 
-def amount(counts: Any) -> int:
+def amount(counts: Array) -> int:
     """Return the number of selected elements as a Python number, which is queried."""
-    return int(count_true(counts).concrete(COUNT_QUERY).item())
+    total: Any = count_true(counts)
+    return int(total.concrete(COUNT_QUERY).item())
 
 
 def indices(mask: Array) -> tuple[Array, ...]:
@@ -79,7 +81,7 @@ def flatnonzero(a: ArrayLike) -> Array:
 
 
 @implements(np.argwhere)
-def argwhere(a: ArrayLike) -> Any:
+def argwhere(a: ArrayLike) -> Array:
     """`np.argwhere`."""
     (x,) = arrays(a)
     if not x.shape:
@@ -105,7 +107,7 @@ def _is_mask(entry: object) -> bool:
     return isinstance(entry, Carrier) and entry.dtype.kind == "b" and bool(entry.shape)
 
 
-def mask_in(x: Any, index: Any) -> MaskEntry | None:
+def mask_in(x: Array, index: object) -> MaskEntry | None:
     """Return the one unknown mask in an index of `x`, next to slices, new axes, and adjacent integers."""
     if not isinstance(index, tuple):
         if not _is_mask(index):
@@ -128,7 +130,7 @@ def mask_in(x: Any, index: Any) -> MaskEntry | None:
     return MaskEntry((*before, *[slice(None)] * rank, *after), int(axis), mask)
 
 
-def _depth(entry: Any) -> int:
+def _depth(entry: object) -> int:
     return 0 if entry is None or entry is Ellipsis else 1
 
 

@@ -16,25 +16,29 @@ from tracegrad.ops.elementwise import complex as ops
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import arctan2, equal, multiply, not_equal
 from tracegrad.ops.shape.linear import stop_gradient
-from tracegrad.typing import Array, ArrayLike, DTypeLike, Number
+from tracegrad.typing import Array, ArrayLike, DTypeLike
 
 
-def _is_complex(x: Any) -> bool:
-    return bool(x.dtype.kind == "c")
+def _is_complex(x: Array) -> bool:
+    return x.dtype.kind == "c"
 
 
 @implements(np.real)
-def real(val: Any) -> Array:
+def real(val: ArrayLike) -> Array:
     """`np.real`: the array itself unless it is complex."""
     (x,) = arrays(val)
     return ops.real(x) if _is_complex(x) else x
 
 
 @implements(np.imag)
-def imag(val: Any) -> Array:
+def imag(val: ArrayLike) -> Array:
     """`np.imag`: zeros unless the array is complex."""
     (x,) = arrays(val)
-    return ops.imag(x) if _is_complex(x) else selection.zeros_like(x, order="A")._sealed()
+    if _is_complex(x):
+        return ops.imag(x)
+    zeros: Any = selection.zeros_like(x, order="A")
+    part: Array = zeros._sealed()
+    return part
 
 
 @implements(np.angle)
@@ -80,18 +84,18 @@ def real_if_close(a: ArrayLike, tol: float = 100) -> Array:
 
 
 @ufunc("conjugate", "conj")
-def conjugate(x: Array | Number) -> Array:
+def conjugate(x: Array) -> Array:
     """Return the complex conjugate."""
     return ops.conj(x) if _is_complex(x) else recomputed(x)
 
 
 @ufunc("sign")
-def sign(x: Array | Number) -> Array:
+def sign(x: Array) -> Array:
     """-1, 0 or 1; for complex numbers the direction x / abs(x)."""
     return ops.sgn(x) if _is_complex(x) else elementwise.sign(x)
 
 
-def in_pairs(x: Any, dtype: DTypeLike) -> Array:
+def in_pairs(x: Array, dtype: DTypeLike) -> Array:
     """`ndarray.view` of complex numbers as their parts along the last axis, or the reverse."""
     *batch_shape, n = x.shape
     if _is_complex(x):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tracegrad.avals import is_literal
 from tracegrad.numpy_api.operands import operands, together
@@ -19,10 +19,12 @@ from tracegrad.ops.elementwise.complex import imag, real
 from tracegrad.ops.elementwise.table import equal, isnan, logical_and, logical_not, logical_or, where
 from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import reshape, transpose, unreduce
-from tracegrad.typing import Array, Number
+from tracegrad.typing import Array, ArrayLike, Number
+
+Comparison: TypeAlias = Callable[[Any, Any], Array]
 
 # Implementations of the ops that need an order, for operands of which at least one is complex.
-ORDERED: dict[Elementwise, Callable[[Any, Any], Any]] = {}
+ORDERED: dict[Elementwise, Comparison] = {}
 
 
 def is_complex(*xs: Any) -> bool:
@@ -30,14 +32,14 @@ def is_complex(*xs: Any) -> bool:
     return any(type(x) is complex if is_literal(x) else x.dtype.kind == "c" for x in xs)
 
 
-def _real_and_imag(x: Array | Number) -> tuple[Any, Any]:
+def _real_and_imag(x: Array | Number) -> tuple[Array | Number, Array | Number]:
     if is_literal(x):
         return x.real, x.imag
     return (real(x), imag(x)) if x.dtype.kind == "c" else (x, 0)
 
 
-def _compared(op: Elementwise, strict: Elementwise) -> Callable[[Any, Any], Any]:
-    def compare(x: Any, y: Any) -> Array:
+def _compared(op: Elementwise, strict: Elementwise) -> Comparison:
+    def compare(x: ArrayLike, y: ArrayLike) -> Array:
         x, y = operands(x, y)
         if not is_complex(x, y):
             return op(x, y)
@@ -56,8 +58,8 @@ greater = _compared(elementwise.greater, elementwise.greater)
 greater_equal = _compared(elementwise.greater_equal, elementwise.greater)
 
 
-def _chosen(op: Elementwise, first: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def choose(x: Array | Number, y: Array | Number) -> Array:
+def _chosen(op: Elementwise, first: Comparison) -> Comparison:
+    def choose(x: ArrayLike, y: ArrayLike) -> Array:
         x, y = operands(x, y)
         if not is_complex(x, y):
             return op(x, y)
@@ -98,7 +100,7 @@ def _extreme(x: Array, axes: tuple[int, ...], largest: bool) -> Array:
 
 
 # NumPy's reductions by this order, by name, with the parameters of the ops.
-REDUCTIONS: dict[str, Callable[..., Any]] = {
+REDUCTIONS: dict[str, Callable[..., Array]] = {
     "max": lambda x, axes: _extreme(x, axes, True),
     "min": lambda x, axes: _extreme(x, axes, False),
     "argmax": lambda x, axis: _arg_extremum(x, axis, True),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tracegrad.errors import located
@@ -23,7 +21,7 @@ def _flat(x: Array) -> Array:
 
 
 @implements(np.compress, refuses=("out",))
-def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, out: Array | None = None) -> Any:
+def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, out: Array | None = None) -> Array:
     """`np.compress`."""
     peer = peer_of(condition, a)
     x, mask = array(a, peer), to_dtype(array(condition, peer), bool)
@@ -35,10 +33,11 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, out: A
     if n > x.shape[k]:  # an index out of range, if there is one
         return picked(x, nonzero(mask)[0], k)
     x = x if n == x.shape[k] else along(x, k, 0, n)
-    return getitem(x, (*[slice(None)] * k, mask))
+    result: Array = getitem(x, (*[slice(None)] * k, mask))
+    return result
 
 
-def compressed(x: Array, condition: Array, axis: int | None = None, out: Array | None = None) -> Any:
+def compressed(x: Array, condition: Array, axis: int | None = None, out: Array | None = None) -> Array:
     """`ndarray.compress`."""
     if out is not None:
         raise refuse("the argument out= of ndarray.compress")
@@ -46,7 +45,7 @@ def compressed(x: Array, condition: Array, axis: int | None = None, out: Array |
 
 
 @implements(np.extract)
-def extract(condition: ArrayLike, arr: ArrayLike) -> Any:
+def extract(condition: ArrayLike, arr: ArrayLike) -> Array:
     """`np.extract`."""
     peer = peer_of(condition, arr)
     return compress(_flat(array(condition, peer)), _flat(array(arr, peer)), 0)

@@ -27,7 +27,7 @@ from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.table import add, divide, equal, multiply, power, subtract
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import reshape
-from tracegrad.typing import Array, ArrayLike, DTypeLike, Number
+from tracegrad.typing import Array, ArrayLike, DType, DTypeLike, NDArray, Number
 
 # The values of `copy` that packages for several versions of NumPy pass, and their meaning.
 _COPIES = {
@@ -45,22 +45,23 @@ def _no_like(like: ArrayLike | None) -> None:
 # -- from existing values -------------------------------------------------------------------------------------------
 def array(
     object: Any,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     *,
     copy: bool | None = True,
     order: str = "K",
     subok: bool = False,
     ndmin: int = 0,
     like: ArrayLike | None = None,
-) -> Any:
+) -> Array:
     """`np.array`."""
     _no_like(like)
     copy = _COPIES.get(copy, copy) if isinstance(copy, enum.Enum) else copy
     peer = peer_of(object) if not isinstance(object, Carrier) else object
     peer = active_recorder() if peer is None else peer
     if peer is None:
-        return cast(Any, np.array)(object, dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
-    args = object
+        plain: NDArray = cast(Any, np.array)(object, dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
+        return plain
+    args: Any = object
     if isinstance(object, np.ndarray) and not subok:
         object = np.asarray(object)  # the elements, without the methods and rules of a subclass
     if not isinstance(object, Carrier | np.ndarray | np.generic | list | tuple) and not is_literal(object):
@@ -71,14 +72,17 @@ def array(
         if copy is False and out is not args:
             raise ValueError(located("Unable to avoid copy while creating an array as requested."))
     elif order not in (None, "K"):
-        out = in_memory_order(out, order, args if isinstance(args, Carrier) else out)
+        source: Any = args if isinstance(args, Carrier) else out
+        out = in_memory_order(out, order, source)
     if len(out.shape) < ndmin:
         out = reshape(out, shape=(*(1,) * (ndmin - len(out.shape)), *out.shape))
     return _as_zero_d(out)
 
 
-def _as_zero_d(x: Array) -> Any:
-    return x.zero_d() if isinstance(x, Carrier) else x
+def _as_zero_d(x: Array) -> Array:
+    carried: Any = x
+    result: Array = carried.zero_d() if isinstance(x, Carrier) else x
+    return result
 
 
 def asarray(
@@ -87,39 +91,46 @@ def asarray(
     order: str | None = None,
     *,
     device: str | None = None,
-    copy: Any = None,
+    copy: bool | None = None,
     like: ArrayLike | None = None,
-) -> Any:
+) -> Array:
     """`np.asarray`, and `np.asanyarray`: a carrier of the right dtype is returned unchanged."""
     return array(a, dtype, copy=copy, order=order or "K", like=like)
 
 
-def ascontiguousarray(a: ArrayLike, dtype: DTypeLike = None, *, like: ArrayLike | None = None) -> Any:
+def ascontiguousarray(a: ArrayLike, dtype: DTypeLike = None, *, like: ArrayLike | None = None) -> Array:
     """`np.ascontiguousarray`: at least one axis."""
     return array(a, dtype, copy=None, order="C", ndmin=1, like=like)
 
 
-def asfortranarray(a: ArrayLike, dtype: DTypeLike = None, *, like: ArrayLike | None = None) -> Any:
+def asfortranarray(a: ArrayLike, dtype: DTypeLike = None, *, like: ArrayLike | None = None) -> Array:
     """`np.asfortranarray`: at least one axis."""
     return array(a, dtype, copy=None, order="F", ndmin=1, like=like)
 
 
-def require(a: Any, dtype: Any = None, requirements: str | None = None, *, like: Any = None) -> Any:
+def require(
+    a: ArrayLike,
+    dtype: DTypeLike = None,
+    requirements: str | Sequence[str] | None = None,
+    *,
+    like: ArrayLike | None = None,
+) -> Array:
     """`np.require`: arrays of a trace are always aligned."""
     wanted = {r.upper() for r in ([requirements] if isinstance(requirements, str) else requirements or ())}
     fortran = wanted & {"F", "FORTRAN", "F_CONTIGUOUS"}
     row_major = wanted & {"C", "CONTIGUOUS", "C_CONTIGUOUS"}
     if fortran and row_major:
         raise ValueError(located('Cannot specify both "C" and "F" order'))
-    out: Any = array(a, dtype, copy=None, order="F" if fortran else "C" if row_major else "K", like=like)
-    owned = not wanted & {"O", "OWNDATA"} or out.flags.owndata
-    if not owned or (wanted & {"W", "WRITEABLE"} and not out.flags.writeable):
+    out = array(a, dtype, copy=None, order="F" if fortran else "C" if row_major else "K", like=like)
+    carried: Any = out
+    owned = not wanted & {"O", "OWNDATA"} or carried.flags.owndata
+    if not owned or (wanted & {"W", "WRITEABLE"} and not carried.flags.writeable):
         return in_new_memory(out, "F" if fortran else "C" if row_major else "K")
     return out
 
 
 # -- constants --------------------------------------------------------------------------------------------------------
-def _constant(shape: int | Sequence[int], value: ArrayLike, dtype: DTypeLike, order: str) -> Any:
+def _constant(shape: int | Sequence[int], value: ArrayLike, dtype: DTypeLike, order: str) -> Array:
     kind = supported(np.float64 if dtype is None else dtype, "dtype=")
     value = np.asarray(value).astype(kind).item()
     out = _as_zero_d(linear.full(shape=shapes.as_shape(shape), value=value, dtype=kind.name))
@@ -133,7 +144,7 @@ def zeros(
     *,
     device: str | None = None,
     like: ArrayLike | None = None,
-) -> Any:
+) -> Array:
     """`np.zeros`."""
     _no_like(like)
     return _constant(shape, 0, dtype, order)
@@ -146,7 +157,7 @@ def ones(
     *,
     device: str | None = None,
     like: ArrayLike | None = None,
-) -> Any:
+) -> Array:
     """`np.ones`."""
     _no_like(like)
     return _constant(shape, 1, dtype, order)
@@ -159,7 +170,7 @@ def empty(
     *,
     device: str | None = None,
     like: ArrayLike | None = None,
-) -> Any:
+) -> Array:
     """`np.empty`: zeros."""
     _no_like(like)
     return _constant(shape, 0, dtype, order)
@@ -173,7 +184,7 @@ def full(
     *,
     device: str | None = None,
     like: ArrayLike | None = None,
-) -> Any:
+) -> Array:
     """`np.full`."""
     _no_like(like)
     if is_literal(fill_value) and not isinstance(fill_value, Carrier):
@@ -183,14 +194,15 @@ def full(
 
 
 # -- ranges -----------------------------------------------------------------------------------------------------------
-def _number(x: Any) -> Any:
+def _number(x: Array | float) -> float:
     """Convert the argument of a range to a Python number; a traced one is queried, which leaves a guard."""
     if is_literal(x):
         return x
     if isinstance(x, Carrier):
         value: Any = x
         return int(value) if x.aval.dtype.kind in "iub" else float(value)
-    return np.asarray(x).item()
+    number: float = np.asarray(x).item()
+    return number
 
 
 def arange(
@@ -223,7 +235,7 @@ def arange(
     return linear.arange(start=first.item(), step=(second - first).item(), length=length, dtype=kind.name)
 
 
-def _range_of_values(start: Array | Number, stop: Array | Number, step: Array | Number, kind: Any) -> Array:
+def _range_of_values(start: Array | Number, stop: Array | Number, step: Array | Number, kind: DType) -> Array:
     """Make a range between traced numbers; only its length is queried."""
     _, (begin, end, by) = together(start, stop, step)
     if bool(equal(by, 0)):
@@ -238,8 +250,8 @@ def _range_of_values(start: Array | Number, stop: Array | Number, step: Array | 
 
 
 def linspace(
-    start: Any,
-    stop: Any,
+    start: ArrayLike,
+    stop: ArrayLike,
     num: int = 50,
     endpoint: bool = True,
     retstep: bool = False,
@@ -253,7 +265,8 @@ def linspace(
     if count < 0:
         raise ValueError(located(f"Number of samples, {count}, must be non-negative."))
     peer = peer_of(start, stop)
-    args = [_array(v, peer if peer is not None else active_recorder()) if np.iterable(v) else v for v in (start, stop)]
+    ends: list[Any] = [start, stop]
+    args = [_array(v, peer if peer is not None else active_recorder()) if np.iterable(v) else v for v in ends]
     common, (first, last, _) = together(*args, 0.0)
     first, last = [to_dtype(_array(v, peer if peer is not None else active_recorder()), common) for v in (first, last)]
     span = subtract(last, first)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracegrad.numpy_api.operands import constant, peer_of
+from tracegrad.numpy_api.operands import alias, constant, peer_of
 from tracegrad.ops.core.dispatch import Holder
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise import table as elementwise
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tracegrad.numpy_api.indexing import IndexPlan
 
 
-def is_known(i: Any) -> bool:
+def is_known(i: object) -> bool:
     """Whether the values of an index are known without a query."""
     held = getattr(i, "array", None)  # a Tensor's array, which may be traced
     i = held if isinstance(held, Carrier) else i
@@ -59,7 +59,7 @@ def replaced_indices(x: Array, index_plan: IndexPlan, value: Array | Number) -> 
     return elementwise.where(inside, from_table(gather(updates, number, axes=(0,))), x)
 
 
-def replaced_nothing(x: Any, value: Array | Number) -> Any:
+def replaced_nothing(x: Array, value: Array | Number) -> Array:
     """Return `x` unchanged, because `value` replaces no element.
 
     PyTorch's tape still has an edge to the value, with zero cotangents: an optimizer then updates a layer that received
@@ -67,7 +67,7 @@ def replaced_nothing(x: Any, value: Array | Number) -> Any:
     """
     if isinstance(value, Holder) and value.dtype.kind in "fc" and x.dtype.kind in "fc":
         return elementwise.flat(x, linear.reduce_sum(value, axes=tuple(range(len(value.shape)))))
-    return x._alias() if hasattr(x, "_alias") else x.copy()
+    return alias(x)
 
 
 def _written(flat: tuple[Array, ...], sizes: tuple[int, ...]) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from tracegrad.errors import PACKAGE, lost
 if TYPE_CHECKING:
     from types import FrameType
 
+
+_Result = TypeVar("_Result")
 
 # The replacement of a class in rewritten code.
 REWRITTEN: dict[type, Any] = {}
@@ -33,7 +35,7 @@ def represented_type(x: Any) -> type:
     return scalar
 
 
-def agreed_result(x: Any, class_query: Callable[..., object]) -> Any:
+def agreed_result(x: Any, class_query: Callable[[type], _Result]) -> _Result:
     """Return the result of a class query on a carried value.
 
     Arrays from outside may have a class that no traced value has, such as `np.memmap`. The trace ends if the result
@@ -89,7 +91,7 @@ class Faced:
     def _internal_class(self) -> type:
         return type(self)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         carried: Any = self
         if carried._is_differentiated():
             raise lost("pickling")
@@ -100,7 +102,7 @@ class Faced:
 _set_class: Any = vars(object)["__class__"].__set__
 
 
-def _outward(x: Any, frame: FrameType) -> Any:
+def _outward(x: Any, frame: FrameType) -> type:
     """Return the class for the code of a frame.
 
     If the frame runs rewritten code and loads an attribute, the result is that code's replacement of the class. C code

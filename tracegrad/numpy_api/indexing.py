@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import full, reshape, transpose
-from tracegrad.typing import Array, Number
+from tracegrad.typing import Array, ArrayLike, Number
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class IndexPlan:
         results = (*self.indices[0].shape, *rest)
         return tuple(results[p] for p in self.perm)
 
-    def read(self, x: Any) -> Any:
+    def read(self, x: Array) -> Array:
         """`x[index]`."""
         sliced = self.sliced
         if self.at:
@@ -122,7 +122,7 @@ class IndexPlan:
 
 
 # -- reading an index ----------------------------------------------------------------------------------------------
-def _entries(x: Array, index: object) -> Any:
+def _entries(x: Array | _Shaped, index: object) -> list[Any]:
     """Return the entries of `index`, with explicit slices for the ellipsis, and integers for boolean arrays."""
     entries = [_entry(e) for e in (index if isinstance(index, tuple) else (index,))]
     if sum(e is Ellipsis for e in entries) > 1:
@@ -143,11 +143,11 @@ def _entries(x: Array, index: object) -> Any:
     return plain
 
 
-def _is_mask(entry: Array) -> bool:
+def _is_mask(entry: object) -> TypeGuard[Array]:
     return _is_array(entry) and entry.dtype.kind == "b"
 
 
-def _depth(entry: Any) -> int:
+def _depth(entry: object) -> int:
     """Return the number of axes that an entry indexes."""
     if entry is None or entry is Ellipsis or entry is _SEPARATOR or isinstance(entry, _Boolean):
         return 0
@@ -186,7 +186,7 @@ class _Boolean:
     value: bool
 
 
-def _is_array(x: object) -> bool:
+def _is_array(x: object) -> TypeGuard[Array]:
     return isinstance(x, Carrier | np.ndarray)
 
 
@@ -197,19 +197,19 @@ def _from_list(entry: Sequence[Array | Number]) -> Array | Number:
     return plain.astype(np.int64) if not plain.size and plain.dtype.kind == "f" else plain
 
 
-def _mask_indices(x: Array, mask: Array, axis: int) -> tuple[Array, ...]:
+def _mask_indices(x: Array | _Shaped, mask: Array, axis: int) -> tuple[Array, ...]:
     _check_mask(x, mask, axis)
     return indices(mask)
 
 
-def _check_mask(x: Array, mask: Array, axis: int) -> None:
+def _check_mask(x: Array | _Shaped, mask: Array, axis: int) -> None:
     result = x.shape[axis : axis + len(mask.shape)]
     if mask.shape != result:
         why = f"boolean index did not match indexed array along axis {axis}: shapes {mask.shape} and {result}"
         raise IndexError(located(why))
 
 
-def plan(x: Any, index: object) -> IndexPlan:
+def plan(x: Array | _Shaped, index: object) -> IndexPlan:
     """Parse `index` for the carrier `x` into a plan."""
     key = _key(index)
     known = key is not None and _BOUNDS.issuperset(map(type, x.shape))  # a traced size holds for one call only
@@ -219,7 +219,7 @@ def plan(x: Any, index: object) -> IndexPlan:
 _BOUNDS = frozenset({int, type(None)})
 
 
-def _key(index: object) -> tuple[Any, ...] | None:
+def _key(index: object) -> tuple[object, ...] | None:
     """Return a cache key of an index of Python integers, slices of them, `...` and None; None for others."""
     results: list[Any] = []
     for entry in index if type(index) is tuple else (index,):
@@ -245,7 +245,7 @@ def _known_plan(shape: tuple[int, ...], key: tuple[object, ...]) -> IndexPlan:
     return _plan(_Shaped(shape), tuple([slice(*x) if type(x) is tuple else x for x in key]))
 
 
-def _plan(x: Any, index: object) -> IndexPlan:
+def _plan(x: Array | _Shaped, index: object) -> IndexPlan:
     entries = _entries(x, index)
     advanced = any((_is_array(e) and not _is_traced_int(e)) or isinstance(e, _Boolean) for e in entries)
     start: list[int] = []
@@ -301,7 +301,7 @@ def _is_traced_int(entry: object) -> bool:
     return isinstance(entry, Carrier) and not entry.shape and entry.dtype.kind in "iu"
 
 
-def _dynamic_starts(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Array | Number, ...]:
+def _dynamic_starts(x: Array | _Shaped, start: list[int], computed: dict[int, Array]) -> tuple[Array | Number, ...]:
     """Return the starts of the slices if there are `computed` positions; negative ones count from the end."""
     if not computed:
         return ()
@@ -351,7 +351,7 @@ def _normalized(entry: slice, n: int) -> tuple[int, int, int, bool]:
     return low, high + 1, abs(s), s < 0
 
 
-def _in_range(entry: Array | Number, n: int, axis: int) -> Any:
+def _in_range(entry: Array | int, n: int, axis: int) -> Any:
     if isinstance(entry, Carrier) or not isinstance(entry, int):
         return entry
     if not -n <= entry < n:
@@ -359,18 +359,18 @@ def _in_range(entry: Array | Number, n: int, axis: int) -> Any:
     return entry % n
 
 
-def _check_known(arrays: Any, inner: list[int]) -> None:
+def _check_known(arrays: list[tuple[int, Array | int]], inner: list[int]) -> None:
     """Check the indices into an array without elements, which no op checks."""
     for k, i in arrays:
         if (isinstance(i, Carrier) and not is_known(i)) or isinstance(i, int):
             continue
-        plain = i.concrete("an index") if isinstance(i, Carrier) else i  # type: ignore[attr-defined]
+        plain: Any = i.concrete("an index") if isinstance(i, Carrier) else i  # type: ignore[attr-defined]
         if plain.size and not (-inner[k] <= plain.min() and plain.max() < inner[k]):
             raise IndexError(located(f"an index is out of bounds for an axis with size {inner[k]}"))
 
 
 def _placed(
-    x: Any, arrays: list[tuple[int, Array]], positions: list[int], rank: int
+    x: Array | _Shaped, arrays: list[tuple[int, Array]], positions: list[int], rank: int
 ) -> tuple[tuple[Array, ...], tuple[int, ...], tuple[int, ...]]:
     """Return index arrays of one shape and dtype, their axes, and the order of axes of the result."""
     if not arrays:
@@ -428,7 +428,7 @@ def _has_ellipsis(index: object) -> bool:
 
 
 # -- x[index] = value ----------------------------------------------------------------------------------------------
-def setitem(x: Any, index: Any, value: Any) -> Any:
+def setitem(x: Any, index: object, value: object) -> Any:
     """Compute the value of `x` after `x[index] = value`."""
     if isinstance(value, str | bytes):
         value = assigned(value, x.dtype)
@@ -453,7 +453,7 @@ def size_of_operand(v: Array | Number) -> int:
     return 1 if is_literal(v) else size_of(v)
 
 
-def _whole_mask(x: Array, index: Any) -> Any:
+def _whole_mask(x: Array, index: object) -> Array | None:
     """Return the boolean array `index` if it covers the first axes of `x`, or None."""
     if isinstance(index, tuple) and len(index) == 1:
         index = index[0]
@@ -463,11 +463,11 @@ def _whole_mask(x: Array, index: Any) -> Any:
     return None
 
 
-def _replaced(x: Array, index_plan: IndexPlan, value: Any) -> Any:
+def _replaced(x: Array, index_plan: IndexPlan, value: Array | Number) -> Array:
     """`x` with `value` at the index of the plan `index_plan`."""
     shape = index_plan.result
     value = assigned(value, x.dtype)
-    if hasattr(value, "shape"):
+    if not is_literal(value):
         value = _fit(value, shape)
     if math.prod(shape) == 0:
         return replaced_nothing(x, value)
@@ -502,13 +502,13 @@ def _replaced_slices(x: Any, index_plan: IndexPlan, value: Array | Number) -> Ar
     return x._alias() if was_written(x, *write_args) else elementwise.where(*write_args, x)
 
 
-def constant_like(x: Any, value: Any) -> Array:
+def constant_like(x: Array, value: Array | Number) -> Array:
     """Return an array like `x` with the literal `value` as every element."""
     return constant(full(shape=x.shape, value=value, dtype=x.dtype.name), x)
 
 
 # -- np.add.at -----------------------------------------------------------------------------------------------------
-def add_at(x: Any, index: object, value: Any, sign: int = 1) -> None:
+def add_at(x: Any, index: object, value: ArrayLike, sign: int = 1) -> None:
     """`np.add.at(x, index, value)`: equal indices add up."""
     if not hasattr(x, "_assign"):
         raise refuse("np.add.at on an ndarray that the traced function did not make")

@@ -13,6 +13,7 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.boolean_mask import amount, known
 from tracegrad.numpy_api.memory_layout import in_memory_order, in_new_memory
 from tracegrad.numpy_api.operands import (
+    alias,
     array,
     arrays,
     broadcast_arrays,
@@ -38,14 +39,14 @@ from tracegrad.ops.shape import linear
 from tracegrad.ops.shape import stack_split as pieces
 from tracegrad.ops.shape.linear import full, reshape, transpose
 from tracegrad.ops.shape.repeat_index import repeated_index
-from tracegrad.typing import Array, ArrayLike, Axes, Casting, DTypeLike, Number
+from tracegrad.typing import Array, ArrayLike, Axes, Casting, DTypeLike
 
 
-def _one(a: Any) -> Any:
+def _one(a: object) -> Array:
     return arrays(a)[0]
 
 
-def along(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Array:
+def along(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
     """`x[start:stop:step]` along one axis, with 0 <= start <= stop <= n."""
     n = x.shape
     begin = tuple(start if k == axis else 0 for k in range(len(n)))
@@ -53,7 +54,7 @@ def along(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Array:
     return linear.slice(x, start=begin, stop=end, step=tuple(step if k == axis else 1 for k in range(len(n))))
 
 
-def picked(x: Any, index: Any, axis: int) -> Array:
+def picked(x: Array, index: Any, axis: int) -> Array:
     """`np.take(x, index, axis)` for an array of integers."""
     out = gather(x, index, axes=(axis,))
     depth = len(index.shape)
@@ -64,7 +65,7 @@ def picked(x: Any, index: Any, axis: int) -> Array:
 # -- joining -----------------------------------------------------------------------------------------------------
 @implements(np.concatenate, np.concat, refuses=("out",))
 def concatenate(
-    arrays_: Sequence[Any],
+    arrays_: Sequence[ArrayLike],
     /,
     axis: int | None = 0,
     out: Array | None = None,
@@ -81,7 +82,7 @@ def concatenate(
     return _joined(promoted(xs, dtype, casting), normalize_axis("concatenate", axis, len(xs[0].shape)))
 
 
-def _joined(xs: list[Any], axis: int) -> Array:
+def _joined(xs: list[Array], axis: int) -> Array:
     rest = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in xs}
     if len(rest) != 1 or len({len(x.shape) for x in xs}) != 1:
         shapes = ", ".join(str(x.shape) for x in xs)
@@ -89,7 +90,7 @@ def _joined(xs: list[Any], axis: int) -> Array:
     return linear.concatenate(*xs, axis=axis)
 
 
-def _nonempty_arrays(name: str, values: Sequence[Array | Sequence[Array]] | tuple[Array, ...]) -> list[Any]:
+def _nonempty_arrays(name: str, values: Sequence[ArrayLike]) -> list[Array]:
     xs = list(values)
     if not xs:
         raise ValueError(located(f"{name}: need at least one array"))
@@ -98,11 +99,11 @@ def _nonempty_arrays(name: str, values: Sequence[Array | Sequence[Array]] | tupl
 
 @implements(np.stack, refuses=("out",))
 def stack(
-    arrays_: list[Array] | tuple[Array, ...],
+    arrays_: Sequence[ArrayLike],
     axis: int = 0,
     out: Array | None = None,
     *,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     casting: Casting = "same_kind",
 ) -> Array:
     """`np.stack`."""
@@ -123,26 +124,26 @@ def _listed(x: tuple[Array, ...]) -> list[Array]:
 
 
 @implements(np.vstack)
-def vstack(tup: list[Array], *, dtype: DTypeLike = None, casting: Casting = "same_kind") -> Array:
+def vstack(tup: Sequence[ArrayLike], *, dtype: DTypeLike = None, casting: Casting = "same_kind") -> Array:
     """`np.vstack`."""
     return concatenate(_listed(atleast_2d(*_nonempty_arrays("vstack", tup))), 0, dtype=dtype, casting=casting)
 
 
 @implements(np.hstack)
-def hstack(tup: Sequence[Any], *, dtype: DTypeLike = None, casting: Casting = "same_kind") -> Array:
+def hstack(tup: Sequence[ArrayLike], *, dtype: DTypeLike = None, casting: Casting = "same_kind") -> Array:
     """`np.hstack`."""
     xs = _listed(atleast_1d(*_nonempty_arrays("hstack", tup)))
     return concatenate(xs, 0 if len(xs[0].shape) == 1 else 1, dtype=dtype, casting=casting)
 
 
 @implements(np.dstack)
-def dstack(tup: Sequence[Any]) -> Array:
+def dstack(tup: Sequence[ArrayLike]) -> Array:
     """`np.dstack`."""
     return concatenate(_listed(atleast_3d(*_nonempty_arrays("dstack", tup))), 2)
 
 
 @implements(np.column_stack)
-def column_stack(tup: list[Array]) -> Array:
+def column_stack(tup: Sequence[ArrayLike]) -> Array:
     """`np.column_stack`."""
     columns = [
         reshape(x, shape=(size_of(x), 1)) if len(x.shape) < 2 else x for x in _nonempty_arrays("column_stack", tup)
@@ -151,13 +152,13 @@ def column_stack(tup: list[Array]) -> Array:
 
 
 @implements(np.append)
-def append(arr: Any, values: Array | Number, axis: int | None = None) -> Array:
+def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """`np.append`."""
     return concatenate((arr, values), axis)
 
 
 @implements(np.block)
-def block(arrays_: ArrayLike) -> Any:
+def block(arrays_: ArrayLike) -> Array:
     """`np.block`: innermost lists are joined along the last axis, the others along the axes before it."""
     depth = _depth(arrays_)
     leaves = _leaves(arrays_, depth)
@@ -170,7 +171,7 @@ def _depth(nested: object) -> int:
     return 1 + max(map(_depth, nested), default=0) if isinstance(nested, list) else 0
 
 
-def _leaves(nested: Any, depth: int) -> list[Array]:
+def _leaves(nested: ArrayLike, depth: int) -> list[ArrayLike]:
     if not depth:
         return [nested]
     if not isinstance(nested, list) or not nested:
@@ -178,36 +179,40 @@ def _leaves(nested: Any, depth: int) -> list[Array]:
     return [leaf for part in nested for leaf in _leaves(part, depth - 1)]
 
 
-def _block(nested: Any, depth: int, rank: int, peer: Any) -> Array:
+def _block(nested: ArrayLike, depth: int, rank: int, peer: Carrier | None) -> Array:
     if not depth:
         x = array(nested, peer)
         return reshape(x, shape=(*(1,) * (rank - len(x.shape)), *x.shape))
-    return concatenate([_block(part, depth - 1, rank, peer) for part in nested], -depth)
+    parts: Any = nested
+    return concatenate([_block(part, depth - 1, rank, peer) for part in parts], -depth)
 
 
 # -- splitting ---------------------------------------------------------------------------------------------------
 @implements(np.array_split)
-def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """`np.array_split`."""
     x = _one(ary)
     k = normalize_axis("split", axis, len(x.shape))
     n = x.shape[k]
     if not _is_index_list(indices_or_sections):
-        sections = indices_or_sections.__index__()
+        number: Any = indices_or_sections
+        sections = number.__index__()
         if sections <= 0:
             raise ValueError(located("number sections must be larger than 0."))
         each, extra = divmod(n, sections)
         bounds = [i * each + min(i, extra) for i in range(sections + 1)]
     else:
-        bounds = [0, *(i.__index__() for i in indices_or_sections), n]
+        positions: Any = indices_or_sections
+        bounds = [0, *(i.__index__() for i in positions), n]
     spans = [slice(*pair).indices(n) for pair in itertools.pairwise(bounds)]
     return [slice_along(x, k, start, max(start, stop)) for start, stop, _ in spans]
 
 
-def _is_index_list(x: Array) -> bool:
+def _is_index_list(x: object) -> bool:
     """Whether `x` is a sequence of indices to split at, not the number of parts."""
+    sequence: Any = x
     try:
-        len(x)
+        len(sequence)
     except TypeError:
         return False
     return True
@@ -216,7 +221,7 @@ def _is_index_list(x: Array) -> bool:
 def slice_along(x: Array, axis: int, start: int, stop: int) -> Array:
     """Return `x[start:stop]` along one axis, with 0 <= start <= stop <= n, as a view."""
 
-    def view_update(base: Array, new: Any) -> Array:
+    def view_update(base: Array, new: Array) -> Array:
         pieces = [along(base, axis, 0, start), new, along(base, axis, stop, base.shape[axis])]
         return linear.concatenate(*pieces, axis=axis)
 
@@ -224,52 +229,49 @@ def slice_along(x: Array, axis: int, start: int, stop: int) -> Array:
 
 
 @implements(np.split)
-def split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def split(ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """`np.split`."""
     x = _one(ary)
     if not _is_index_list(indices_or_sections):
         n = x.shape[normalize_axis("split", axis, len(x.shape))]
-        if n % indices_or_sections.__index__():
+        number: Any = indices_or_sections
+        if n % number.__index__():
             raise ShapeError(located(f"array split does not result in an equal division: {n} in {indices_or_sections}"))
-    parts: list[Any] = array_split(x, indices_or_sections, axis)
-    return parts
+    return array_split(x, indices_or_sections, axis)
 
 
 @implements(np.hsplit)
-def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
+def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int]) -> list[Array]:
     """`np.hsplit`."""
     x = _one(ary)
-    parts: list[Any] = split(x, indices_or_sections, 1 if len(x.shape) > 1 else 0)
-    return parts
+    return split(x, indices_or_sections, 1 if len(x.shape) > 1 else 0)
 
 
 @implements(np.vsplit)
-def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
+def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int]) -> list[Array]:
     """`np.vsplit`."""
-    parts: list[Any] = split(ary, indices_or_sections, 0)
-    return parts
+    return split(ary, indices_or_sections, 0)
 
 
 @implements(np.dsplit)
-def dsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
+def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int]) -> list[Array]:
     """`np.dsplit`."""
-    parts: list[Any] = split(ary, indices_or_sections, 2)
-    return parts
+    return split(ary, indices_or_sections, 2)
 
 
 @implements(getattr(np, "unstack", None))
-def unstack(x: Any, /, *, axis: int = 0) -> Any:
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """`np.unstack`."""
     x = _one(x)
     k = normalize_axis("unstack", axis, len(x.shape))
     rest = (*x.shape[:k], *x.shape[k + 1 :])
-    parts: tuple[Any, ...] = tuple(reshape(along(x, k, i, i + 1), shape=rest) for i in range(x.shape[k]))
-    return tuple(p._alias() for p in parts) if not rest and isinstance(x, Carrier) else parts  # scalars are no views
+    parts: tuple[Array, ...] = tuple(reshape(along(x, k, i, i + 1), shape=rest) for i in range(x.shape[k]))
+    return tuple(alias(p) for p in parts) if not rest and isinstance(x, Carrier) else parts  # scalars are no views
 
 
 # -- repeating ---------------------------------------------------------------------------------------------------
 @implements(np.tile)
-def tile(A: ArrayLike, reps: Any) -> Any:
+def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
     """`np.tile`."""
     x = _one(A)
     times = as_shape(reps)
@@ -287,7 +289,7 @@ def tile(A: ArrayLike, reps: Any) -> Any:
 
 
 @implements(np.repeat)
-def repeat(a: ArrayLike, repeats: Any, axis: int | None = None) -> Any:
+def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None) -> Array:
     """`np.repeat`: the total number of elements is queried."""
     x = _one(a)
     if axis is None or not x.shape:
@@ -295,7 +297,8 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None) -> Any:
     k = normalize_axis("repeat", axis, len(x.shape))
     n = x.shape[k]
     if not isinstance(repeats, tuple | list) and not getattr(repeats, "shape", ()):
-        times = repeats.__index__()
+        count: Any = repeats
+        times = count.__index__()
         spread = linear.broadcast_to(
             reshape(x, shape=(*x.shape[: k + 1], 1, *x.shape[k + 1 :])),
             shape=(*x.shape[: k + 1], times, *x.shape[k + 1 :]),
@@ -304,7 +307,7 @@ def repeat(a: ArrayLike, repeats: Any, axis: int | None = None) -> Any:
     return in_memory_order(picked(x, repeated(array(repeats, peer_of(a, repeats)), n, peer_of(x, repeats)), k), "C")
 
 
-def repeated(counts: Array, n: int, peer: Carrier | None) -> Any:
+def repeated(counts: Array, n: int, peer: Carrier | None) -> Array:
     """Repeat each of the first `n` integers as often as `counts` says."""
     plain = known(counts)
     if plain is not None:
@@ -317,24 +320,25 @@ def repeated(counts: Array, n: int, peer: Carrier | None) -> Any:
 
 
 @implements(np.roll)
-def roll(a: Any, shift: Any, axis: Axes = None) -> Any:
+def roll(a: ArrayLike, shift: int | Sequence[int], axis: Axes = None) -> Array:
     """`np.roll`."""
     x = _one(a)
     if axis is None:
         flat = raveled(x)
-        return in_memory_order(reshape(_rolled(flat, shift.__index__(), 0), shape=x.shape), "C")
+        by: Any = shift
+        return in_memory_order(reshape(_rolled(flat, by.__index__(), 0), shape=x.shape), "C")
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     shifts = shift if isinstance(shift, tuple | list) else (shift,)
     out = x
     for by, k in np.broadcast(np.array(shifts), np.array(axes)):
         out = _rolled(out, int(by), normalize_axis("roll", int(k), len(x.shape)))
-    return in_memory_order(out if out is not x else x._alias(), "K", x)
+    return in_memory_order(out if out is not x else alias(x), "K", x)
 
 
-def _rolled(x: Any, shift: int, axis: int) -> Array:
+def _rolled(x: Array, shift: int, axis: int) -> Array:
     n = x.shape[axis]
     cut = (-shift) % n if n else 0
-    return linear.concatenate(along(x, axis, cut, n), along(x, axis, 0, cut), axis=axis) if cut else x._alias()
+    return linear.concatenate(along(x, axis, cut, n), along(x, axis, 0, cut), axis=axis) if cut else alias(x)
 
 
 # -- differences ---------------------------------------------------------------------------------------------------
@@ -380,7 +384,7 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike
 
 
 @implements(np.trapezoid)
-def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Array:
     """`np.trapezoid`."""
     if x is None:
         (values,) = arrays(y)

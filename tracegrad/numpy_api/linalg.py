@@ -76,7 +76,7 @@ def square_matrices(name: str, a: ArrayLike) -> Array:
     return x
 
 
-def _triangle(uplo: Any) -> bool:
+def _triangle(uplo: str) -> bool:
     if uplo not in ("L", "U", "l", "u"):
         raise ValueError(located(f"Expected UPLO argument to be 'L' or 'U', but got {uplo}"))
     return uplo in ("L", "l")
@@ -84,18 +84,18 @@ def _triangle(uplo: Any) -> bool:
 
 # -- solving -----------------------------------------------------------------------------------------------
 @implements(np.linalg.inv)
-def inv(a: ArrayLike) -> Any:
+def inv(a: ArrayLike) -> Array:
     """`np.linalg.inv`; LinAlgError if a matrix is singular."""
     return named("LinalgInvExBackward0", linalg.inv(square_matrices("inv", a)))
 
 
 @implements(np.linalg.solve)
-def solve(a: Any, b: Array | Number) -> Any:
+def solve(a: ArrayLike, b: Array | Number) -> Array:
     """`np.linalg.solve`; LinAlgError if a matrix is singular."""
     return solved(a, b, vector=len(np.shape(b)) == 1)
 
 
-def solved(a: ArrayLike, b: ArrayLike, *, vector: bool) -> Any:
+def solved(a: ArrayLike, b: ArrayLike, *, vector: bool) -> Array:
     """Solve a @ y = b, where `b` is a stack of vectors or of matrices."""
     x, y = arrays(a, b)
     x, y = promoted([square_matrices("solve", x), factorable("solve", to_float(y))])
@@ -108,7 +108,7 @@ def solved(a: ArrayLike, b: ArrayLike, *, vector: bool) -> Any:
 
 
 @one_node("LinalgSolveExBackward0")
-def _solved(x: Any, y: Array, *, vector: bool) -> Array:
+def _solved(x: Array, y: Array, *, vector: bool) -> Array:
     y = reshape(y, shape=(*y.shape, 1)) if vector else y
     batch_shape = broadcast_shapes("solve", x.shape[:-2], y.shape[:-2])
     x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
@@ -117,7 +117,7 @@ def _solved(x: Any, y: Array, *, vector: bool) -> Array:
 
 
 @implements(np.linalg.pinv)
-def pinv(a: ArrayLike, rcond: object = None, hermitian: bool = False, *, rtol: object = NO_VALUE) -> Any:
+def pinv(a: ArrayLike, rcond: object = None, hermitian: bool = False, *, rtol: object = NO_VALUE) -> Array:
     """`np.linalg.pinv`; the derivative assumes a constant rank."""
     x = _lower_half("pinv", a) if hermitian else matrices("pinv", a)
     if rcond is None:
@@ -141,13 +141,13 @@ def tolerance(name: str, value: object) -> float:
     return float(value)
 
 
-def pseudoinverse(x: Array, atol: float, rtol: float) -> Any:
+def pseudoinverse(x: Array, atol: float, rtol: float) -> Array:
     """Compute the pseudoinverse; singular values up to max(atol, rtol * the largest) count as zero."""
     return named("LinalgPinvBackward0", factorizations.pinv(x, atol=atol, rtol=rtol))
 
 
 # -- products ----------------------------------------------------------------------------------------------
-def product(x: Array, y: Array) -> Any:
+def product(x: Array, y: Array) -> Array:
     """Multiply two stacks of matrices, as one tape node with PyTorch's name."""
     return named("MmBackward0" if len(x.shape) == 2 else "BmmBackward0", matmul(x, y))
 
@@ -182,7 +182,7 @@ def _splits(sizes: list[int]) -> dict[tuple[int, int], int]:
     return best
 
 
-def _chain(xs: list[Array], splits: dict[tuple[int, int], int], i: int, j: int) -> Any:
+def _chain(xs: list[Array], splits: dict[tuple[int, int], int], i: int, j: int) -> Array:
     if i == j:
         return xs[i]
     k = splits[i, j]
@@ -212,7 +212,7 @@ def matrix_power(a: ArrayLike, n: int) -> Any:
 
 # -- determinants ------------------------------------------------------------------------------------------
 @implements(np.linalg.det)
-def det(a: ArrayLike) -> Any:
+def det(a: ArrayLike) -> Array:
     """`np.linalg.det`; at a singular matrix the first two derivatives are correct, and the third is nan."""
     return named("LinalgDetBackward0", determinants.det(square_matrices("det", a)))
 
@@ -229,7 +229,7 @@ def _slogdet(x: Array) -> tuple[Array, ...]:
 
 
 @implements(np.linalg.matrix_rank)
-def matrix_rank(A: ArrayLike, tol: object = None, hermitian: bool = False, *, rtol: object = None) -> Any:
+def matrix_rank(A: ArrayLike, tol: object = None, hermitian: bool = False, *, rtol: object = None) -> Array:
     """`np.linalg.matrix_rank`."""
     x = to_float(arrays(A)[0])
     if len(x.shape) < 2:
@@ -243,7 +243,7 @@ def matrix_rank(A: ArrayLike, tol: object = None, hermitian: bool = False, *, rt
     return rank_of(x, tolerance("np.linalg.matrix_rank", tol), 0.0)
 
 
-def rank_of(x: Array, atol: float, rtol: float) -> Any:
+def rank_of(x: Array, atol: float, rtol: float) -> Array:
     """Count the singular values above max(atol, rtol * the largest)."""
     s = factorizations.svdvals(x)
     last = (len(s.shape) - 1,)
@@ -254,7 +254,7 @@ def rank_of(x: Array, atol: float, rtol: float) -> Any:
 
 
 @implements(np.linalg.cond)
-def cond(x: ArrayLike, p: Any = None) -> Array:
+def cond(x: ArrayLike, p: float | str | None = None) -> Array:
     """`np.linalg.cond`; LinAlgError for singular matrices in other norms than the 2-norm."""
     v = matrices("cond", x)
     if p in (None, 2, -2):
@@ -269,7 +269,7 @@ def cond(x: ArrayLike, p: Any = None) -> Array:
 
 # -- factorizations ----------------------------------------------------------------------------------------
 @implements(np.linalg.cholesky)
-def cholesky(a: ArrayLike, /, *, upper: bool = False) -> Any:
+def cholesky(a: ArrayLike, /, *, upper: bool = False) -> Array:
     """`np.linalg.cholesky`; LinAlgError if a matrix is not positive definite."""
     return _cholesky(square_matrices("cholesky", a), upper=upper)
 
@@ -312,13 +312,12 @@ def eigh(a: ArrayLike, UPLO: str = "L") -> Any:
     return _Eigh(*spectrum(x, UPLO, _are_tied(x)))
 
 
-def spectrum(a: ArrayLike, uplo: str, tied: bool = True) -> Any:
+def spectrum(a: ArrayLike, uplo: str, tied: bool = True) -> tuple[Array, ...]:
     """Compute eigenvalues and eigenvectors of symmetric matrices from one triangle.
 
     `tied`: the derivatives are symmetric, as in PyTorch.
     """
-    result: Any = _eigh(square_matrices("eigh", a), lower=_triangle(uplo), tied=tied)
-    return result
+    return _eigh(square_matrices("eigh", a), lower=_triangle(uplo), tied=tied)
 
 
 @one_node("LinalgEighBackward0")
@@ -344,13 +343,13 @@ def _are_tied(x: Array) -> bool:
 
 
 @implements(np.linalg.eigvalsh)
-def eigvalsh(a: ArrayLike, UPLO: str = "L") -> Any:
+def eigvalsh(a: ArrayLike, UPLO: str = "L") -> Array:
     """`np.linalg.eigvalsh`."""
     x = square_matrices("eigvalsh", a)
     return spectral_values(x, UPLO, _are_tied(x))
 
 
-def spectral_values(a: ArrayLike, uplo: str, tied: bool = True) -> Any:
+def spectral_values(a: ArrayLike, uplo: str, tied: bool = True) -> Array:
     """Compute the eigenvalues of `spectrum` alone."""
     return _eigvalsh(square_matrices("eigvalsh", a), lower=_triangle(uplo), tied=tied)
 
@@ -398,6 +397,6 @@ def _svd(x: Array, *, whole: bool) -> tuple[Array, ...]:
 
 
 @implements(np.linalg.svdvals)
-def svdvals(x: ArrayLike, /) -> Any:
+def svdvals(x: ArrayLike, /) -> Array:
     """`np.linalg.svdvals`."""
     return named("LinalgSvdBackward0", factorizations.svdvals(matrices("svdvals", x)))

@@ -11,7 +11,7 @@ from tracegrad.errors import OVERLAPPING, READ_ONLY, lost
 from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.core.memory_order import arranged, order_of, relaid, spread, stand_in
-from tracegrad.typing import Array, ArrayLike, NDArray
+from tracegrad.typing import Array, ArrayLike, DType, NDArray
 
 
 class RowMajorLayout:
@@ -19,7 +19,7 @@ class RowMajorLayout:
 
     __slots__ = ()
 
-    def _in_memory_order(self, order: str, *like: Array) -> Any:
+    def _in_memory_order(self, order: str | tuple[int, ...], *like: Array) -> Any:
         """Return this new array with this order of elements in memory (`ops.core.memory_order.arranged`)."""
         return self
 
@@ -43,38 +43,41 @@ class RowMajorLayout:
         return self._layouts(*xs)
 
 
-def in_memory_order(x: Any, order: Any, *like: Any) -> Any:
+def in_memory_order(x: Any, order: str | tuple[int, ...], *like: Array) -> Array:
     """Return the new array `x` with this order of elements in memory.
 
     The order is "C", "F", "K" or "A", where the last two mean the order of `like`, or the axes from the outermost to
     the innermost.
     """
     if isinstance(x, np.ndarray):
-        return relaid(x, arranged(order, x.shape, x.dtype, *like))
-    return x._in_memory_order(order, *[operand(y, x) for y in like])
+        plain: Any = like
+        return relaid(x, arranged(order, x.shape, x.dtype, *plain))
+    ordered: Array = x._in_memory_order(order, *[operand(y, x) for y in like])
+    return ordered
 
 
-def in_new_memory(x: Any, order: str) -> Any:
+def in_new_memory(x: Any, order: str) -> Array:
     """Copy `x` to new memory, in this order."""
-    copied = x.copied() if hasattr(x, "copied") else x._alias()
+    copied: Array = x.copied() if hasattr(x, "copied") else x._alias()
     return copied if order == "K" or len(x.shape) < 2 else in_memory_order(copied, order, x)
 
 
-def recomputed(x: Any) -> Any:
+def recomputed(x: Any) -> Array:
     """Copy `x` as a ufunc does: along axes with one repeated element, neighbours become separate."""
-    copied = x._alias()
+    copied: Array = x._alias()
     if len(x.shape) < 2:
         return copied
     (layout,) = x._layouts(x)
     return in_memory_order(copied, tuple(order_of([spread(layout)], layout.ndim)), x)
 
 
-def with_order(x: Any, order: str | None) -> Any:
+def with_order(x: Any, order: str | None) -> Array:
     """Return `x` if its elements have this order in memory, else a copy, as `np.asarray` does."""
-    return x if order is None or order == "K" else x._in_order(order)
+    ordered: Array = x if order is None or order == "K" else x._in_order(order)
+    return ordered
 
 
-def dtype_of_view(x: Any, *args: object) -> np.dtype[Any]:
+def dtype_of_view(x: Any, *args: object) -> DType:
     """Return the dtype for `ndarray.view`: one of the same size, or that of the parts of complex numbers."""
     args = () if len(args) == 1 and args[0] == np.ndarray else args
     if len(args) > 1 or (args and isinstance(args[0], type) and issubclass(args[0], np.ndarray)):

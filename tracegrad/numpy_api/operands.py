@@ -263,6 +263,13 @@ def along_axis(name: str, a: ArrayLike, axis: int | None) -> tuple[Array, int]:
     return (raveled(x), 0) if axis is None else (x, normalize_axis(name, axis, len(x.shape)))
 
 
+def alias(x: Array) -> Array:
+    """Return another object for the same value: assigning to one does not change the other."""
+    carried: Any = x
+    result: Array = carried._alias() if hasattr(x, "_alias") else carried.copy()
+    return result
+
+
 def viewed(x: Any, result: Array, view_update: Callable[[Array, Array], Array]) -> Array:
     """Register `result` as a view of `x`, as in NumPy; `put(base, new)` is `base` with `new` stored at the view."""
     return x._viewed(result, view_update) if getattr(x, "_tracks_views", False) else result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from string import ascii_letters
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -30,7 +30,9 @@ from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.ops.elementwise.table import multiply, subtract
 from tracegrad.ops.linalg import contraction
 from tracegrad.ops.shape.linear import reduce_sum, reshape
-from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
+from tracegrad.typing import Array, ArrayLike, DTypeLike, NDArray, Sizes
+
+_OptimizeKind: TypeAlias = bool | Literal["greedy", "optimal"] | Sequence[object] | None
 
 
 @implements(np.dot, refuses=("out",))
@@ -41,7 +43,7 @@ def dot(a: ArrayLike, b: ArrayLike, out: Array | None = None) -> Array:
 
 
 @implements(np.vdot)
-def vdot(a: ArrayLike, b: ArrayLike, /) -> Any:
+def vdot(a: ArrayLike, b: ArrayLike, /) -> Array:
     """`np.vdot`."""
     x, y = (raveled(v) for v in arrays(a, b))
     return contraction.dot(conjugated(x), y)
@@ -74,7 +76,7 @@ def linalg_matmul(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 @implements(np.tensordot, np.linalg.tensordot)
-def tensordot(a: ArrayLike, b: ArrayLike, axes: Axes = 2) -> Any:
+def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[Sizes] = 2) -> Array:
     """`np.tensordot`."""
     x, y = arrays(a, b)
     return contraction.tensordot(x, y, axes=axes)
@@ -127,7 +129,7 @@ def _without_ones(names: Sequence[Sequence[str]], wanted: Sequence[str], xs: lis
     return f"{','.join(terms)}->{''.join(letters[name] for name in wanted)}", result
 
 
-def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequence[str], xs: list[Array]) -> Any:
+def _as_einsum_lays_it(out: Array, names: Sequence[Sequence[str]], wanted: Sequence[str], xs: list[Array]) -> Array:
     """Return the result with the memory layout of `np.einsum`: one loop over all names, by descending strides."""
     every = [*wanted, *(n for n in dict.fromkeys(n for term in names for n in term) if n not in wanted)]
     leader: Any = peer_of(*xs)
@@ -136,7 +138,7 @@ def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequenc
     return in_memory_order(out, tuple(order), *xs)
 
 
-def _as_pairs_lay_it(out: Any, subscripts: str, xs: list[Array], optimize: bool) -> Any:
+def _as_pairs_lay_it(out: Array, subscripts: str, xs: list[Array], optimize: _OptimizeKind) -> Array:
     """Return the result with the memory layout of an `np.einsum` that contracts pairs, some by BLAS.
 
     NumPy chooses the pairs; its layout comes from a run on small arrays.
@@ -151,7 +153,7 @@ def _as_pairs_lay_it(out: Any, subscripts: str, xs: list[Array], optimize: bool)
     return in_memory_order(out, tuple(order_of([result.strides], result.ndim)), *xs)
 
 
-def _by_name(term: Sequence[str], x: Any, every: Sequence[str]) -> tuple[int, ...]:
+def _by_name(term: Sequence[str], x: NDArray, every: Sequence[str]) -> tuple[int, ...]:
     """Return the strides of a stand-in along all names, 0 for missing ones."""
     strides = dict.fromkeys(every, 0)
     for name, n, s in zip(term, x.shape, x.strides):
@@ -214,7 +216,8 @@ def cross(
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = promoted(arrays(a, b))
-    left, right = unstack(x, axis=axisa), unstack(y, axis=axisb)
+    left: Sequence[Array] = unstack(x, axis=axisa)
+    right: Sequence[Array] = unstack(y, axis=axisb)
     if not {len(left), len(right)} <= _CROSSED:
         text = f"vectors must have {' or '.join(map(str, _CROSSED))} components, got {len(left)} and {len(right)}"
         raise ShapeError(located(f"cross: incompatible dimensions for cross product: {text}"))

@@ -48,22 +48,24 @@ def as_operand(x: NDArray | np.generic, peer: Any) -> Any:
 _TENSORS = (DispatchLevel.TENSOR, DispatchLevel.TRACED_TENSOR)
 
 
-def of_protocol(x: Any) -> Array:
+def of_protocol(x: object) -> Array:
     """Return the array of an object's `__array__`; TraceError for objects without this method."""
     if isinstance(x, type) or not hasattr(x, "__array__"):
         raise TraceError(located(f"a value of type {type(x).__name__} is not an array, a number or a list of them"))
-    array: Array = x
-    return array if isinstance(x, Carrier) else array.__array__()
+    carried: Any = x
+    array: Array = carried if isinstance(x, Carrier) else carried.__array__()
+    return array
 
 
-def as_index(x: ArrayLike) -> Any:
+def as_index(x: object) -> Array | int:
     """Convert an object, or an array of a subclass, to an array or integer index."""
     if isinstance(x, np.ndarray):
         return np.asarray(x)
     if hasattr(x, "__array__"):
         return of_protocol(x)
     if hasattr(x, "__index__"):
-        return x.__index__()
+        index: int = x.__index__()
+        return index
     raise IndexError(located(_WRONG))
 
 
@@ -73,7 +75,7 @@ _WRONG = (
 )
 
 
-def decides(name: str, xs: Iterable[Any]) -> bool:
+def decides(name: str, xs: Iterable[object]) -> bool:
     """Whether one of these objects, which is no array, defines by `name` the meaning of functions called on it."""
     for x in xs:
         if type(x) not in _USUAL and not isinstance(x, Carrier | np.ndarray | np.generic) and hasattr(x, name):

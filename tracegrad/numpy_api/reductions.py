@@ -9,17 +9,10 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import complex_order
-from tracegrad.numpy_api.operands import (
-    arrays,
-    assigned,
-    raveled,
-    rounded_once,
-    to_dtype,
-    to_float,
-)
-from tracegrad.numpy_api.registry import UFUNC_METHODS, implements
+from tracegrad.numpy_api.operands import arrays, assigned, raveled, rounded_once, to_dtype, to_float
+from tracegrad.numpy_api.registry import UFUNC_METHODS, Answer, Mask, Out, Reduction, Start, implements
 from tracegrad.numpy_api.ufuncs import isclose as _isclose
-from tracegrad.ops.core.op import Carrier, normalize_axes, normalize_axis
+from tracegrad.ops.core.op import Carrier, Op, normalize_axes, normalize_axis
 from tracegrad.ops.elementwise.table import (
     absolute,
     add,
@@ -39,13 +32,12 @@ from tracegrad.ops.linalg.factorizations import svdvals
 from tracegrad.ops.reduce import reductions, scans
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, cast, keep_axes, reduce_sum, reshape, transpose
-from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike, Number
+from tracegrad.typing import Array, ArrayLike, Axes, DType, DTypeLike, Number
 
-NONE: Any = None
 UNSET: Any = np._NoValue
 
 
-def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def accumulator(dtype: DType) -> DType:
     """Return the dtype in which NumPy sums an array of `dtype`: at least the platform's integer."""
     if dtype.kind in "bi" and dtype.itemsize < 8:
         return np.dtype(np.int64)
@@ -54,7 +46,7 @@ def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def _reduce(op: Callable[..., Any], name: str, x: Array, axis: Axes, keepdims: bool, **params: Any) -> Array:
+def _reduce(op: Callable[..., Array], name: str, x: Array, axis: Axes, keepdims: bool, **params: object) -> Array:
     axes = _axes(name, axis, len(x.shape))
     out = op(x, axes=axes, **params)
     return keep_axes(out, x.shape, axes) if keepdims else out
@@ -67,11 +59,11 @@ def _axes(name: str, axis: Axes, rank: int) -> tuple[int, ...]:
     return normalize_axes(name, axis, rank)
 
 
-def _one(a: ArrayLike) -> Any:
+def _one(a: ArrayLike) -> Array:
     return arrays(a)[0]
 
 
-def _masked(a: ArrayLike, mask: ArrayLike, neutral: Any) -> Any:
+def _masked(a: ArrayLike, mask: ArrayLike, neutral: float) -> Array:
     """Replace the elements of `a` where `where=` is false by the identity element."""
     x, inside = arrays(a, mask)
     return where(to_dtype(inside, bool), x, bool(neutral) if x.dtype.kind == "b" else neutral)
@@ -83,11 +75,11 @@ def sum(
     a: ArrayLike,
     axis: Axes = None,
     dtype: DTypeLike = None,
-    out: Any = None,
+    out: Out = None,
     keepdims: bool = False,
-    initial: Any = UNSET,
-    where: Any = True,
-) -> Any:
+    initial: Start = UNSET,
+    where: Mask = True,
+) -> Array:
     """`np.sum`."""
     x = _one(a) if where is True else _masked(a, where, 0)
     total = _reduce(reduce_sum, "sum", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
@@ -99,11 +91,11 @@ def prod(
     a: ArrayLike,
     axis: Axes = None,
     dtype: DTypeLike = None,
-    out: Any = None,
+    out: Out = None,
     keepdims: bool = False,
-    initial: Any = UNSET,
-    where: Any = True,
-) -> Any:
+    initial: Start = UNSET,
+    where: Mask = True,
+) -> Array:
     """`np.prod`."""
     x = _one(a) if where is True else _masked(a, where, 1)
     product = _reduce(reductions.reduce_prod, "prod", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
@@ -115,11 +107,11 @@ def nansum(
     a: ArrayLike,
     axis: Axes = None,
     dtype: DTypeLike = None,
-    out: Any = None,
+    out: Out = None,
     keepdims: bool = False,
-    initial: Any = UNSET,
-    where: Any = True,
-) -> Any:
+    initial: Start = UNSET,
+    where: Mask = True,
+) -> Array:
     """`np.nansum`."""
     return sum(_without_nan(_one(a)), axis, dtype, None, keepdims, initial, where)
 
@@ -130,7 +122,13 @@ def _without_nan(x: Array) -> Array:
 
 @implements(np.nanmean, refuses=("out",))
 def nanmean(
-    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+    a: ArrayLike,
+    axis: Axes = None,
+    dtype: DTypeLike = None,
+    out: Out = None,
+    keepdims: bool = False,
+    *,
+    where: Mask = True,
 ) -> Array:
     """`np.nanmean`."""
     x = to_dtype(to_float(_one(a)), dtype)
@@ -138,43 +136,43 @@ def nanmean(
     return divide(sum(_without_nan(x), axis, None, None, keepdims, where=where), count)
 
 
-def _scanned(op: Callable[..., Any], a: Any, axis: Any, dtype: Any) -> Any:
+def _scanned(op: Op[Array], a: ArrayLike, axis: int | None, dtype: DTypeLike) -> Array:
     x = _one(a)
     x = to_dtype(x, dtype or accumulator(x.dtype))
     if axis is None or (not x.shape and axis in (0, -1)):
         return op(raveled(x), axis=0)
-    return op(x, axis=normalize_axis(op.name, axis, len(x.shape)))  # type: ignore[attr-defined]
+    return op(x, axis=normalize_axis(op.name, axis, len(x.shape)))
 
 
 @implements(np.cumsum, refuses=("out",))
-def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike = None, out: Out = None) -> Array:
     """`np.cumsum`."""
     return _scanned(scans.cumsum, a, axis, dtype)
 
 
 @implements(np.cumprod, refuses=("out",))
-def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike = None, out: Out = None) -> Array:
     """`np.cumprod`; derivatives are correct where elements are 0."""
     return _scanned(scans.cumprod, a, axis, dtype)
 
 
 @implements(getattr(np, "cumulative_sum", None), refuses=("out",))
 def cumulative_sum(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
-) -> Any:
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike = None, out: Out = None, include_initial: bool = False
+) -> Array:
     """`np.cumulative_sum`."""
     return _from_initial(cumsum, x, axis, dtype, 0, include_initial)
 
 
 @implements(getattr(np, "cumulative_prod", None), refuses=("out",))
 def cumulative_prod(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
-) -> Any:
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike = None, out: Out = None, include_initial: bool = False
+) -> Array:
     """`np.cumulative_prod`."""
     return _from_initial(cumprod, x, axis, dtype, 1, include_initial)
 
 
-def _from_initial(of: Callable[..., Any], a: Any, axis: Any, dtype: Any, value: int, include: bool) -> Any:
+def _from_initial(of: Reduction, a: ArrayLike, axis: int | None, dtype: DTypeLike, value: int, include: bool) -> Array:
     x = _one(a)
     x = x if x.shape else raveled(x)
     if axis is None and len(x.shape) != 1:
@@ -189,7 +187,7 @@ def _from_initial(of: Callable[..., Any], a: Any, axis: Any, dtype: Any, value: 
 
 
 @implements(np.count_nonzero)
-def count_nonzero(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Any:
+def count_nonzero(a: ArrayLike, axis: Axes = None, *, keepdims: bool = False) -> Array:
     """`np.count_nonzero`."""
     return sum(to_dtype(_one(a), bool), axis, None, None, keepdims)
 
@@ -200,11 +198,11 @@ def mean(
     a: ArrayLike,
     axis: Axes = None,
     dtype: DTypeLike = None,
-    out: Any = None,
+    out: Out = None,
     keepdims: bool = False,
     *,
-    where: Any = True,
-) -> Any:
+    where: Mask = True,
+) -> Array:
     """`np.mean`; integers are averaged in float64."""
     x = _one(a)
     x = to_float(x) if dtype is None else to_dtype(x, dtype)
@@ -217,14 +215,14 @@ def mean(
     )
 
 
-def _in_integers(x: Array, axis: Axes, keepdims: bool, where: Any) -> Any:
+def _in_integers(x: Array, axis: Axes, keepdims: bool, where: ArrayLike) -> Array:
     """Compute a mean with an integer or boolean dtype: the quotient of the sum is converted."""
     inside = broadcast_to(to_dtype(arrays(where)[0], bool), shape=x.shape)
     total = sum(x, axis, x.dtype, None, keepdims, where=where)
     return to_dtype(divide(total, sum(inside, axis, None, None, keepdims)), x.dtype)
 
 
-def _counted(x: Array, mask: ArrayLike, axis: Axes, keepdims: bool) -> Any:
+def _counted(x: Array, mask: ArrayLike, axis: Axes, keepdims: bool) -> Array:
     """Count the elements where `where=` is true."""
     (inside,) = arrays(mask)
     return sum(broadcast_to(to_dtype(to_dtype(inside, bool), x.dtype), shape=x.shape), axis, None, None, keepdims)
@@ -235,14 +233,14 @@ def var(
     a: ArrayLike,
     axis: Axes = None,
     dtype: DTypeLike = None,
-    out: Any = None,
+    out: Out = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
-    where: Any = True,
+    where: Mask = True,
     mean: ArrayLike = UNSET,
-    correction: Any = UNSET,
-) -> Any:
+    correction: float = UNSET,
+) -> Array:
     """`np.var`: divides by n - ddof; integers are converted to float64."""
     x = _one(a)
     x = to_float(x) if dtype is None else to_dtype(x, dtype)
@@ -255,7 +253,7 @@ def var(
     return rounded_once(lambda x: _var(x, axis, ddof, keepdims, where, mean), x)
 
 
-def _var(x: Array, axis: Axes, ddof: float, keepdims: bool, where: Any, center: Any) -> Array:
+def _var(x: Array, axis: Axes, ddof: float, keepdims: bool, where: ArrayLike, center: Any) -> Array:
     center = mean(x, axis, None, None, True, where=where) if center is UNSET else center
     squares = reductions.squares(subtract(x, center))
     total = sum(squares, axis, None, None, keepdims, where=where)
@@ -271,13 +269,13 @@ def std(
     a: ArrayLike,
     axis: Axes = None,
     dtype: DTypeLike = None,
-    out: Any = None,
+    out: Out = None,
     ddof: float = 0,
     keepdims: bool = False,
     *,
-    where: Any = True,
+    where: Mask = True,
     mean: ArrayLike = UNSET,
-    correction: Any = UNSET,
+    correction: float = UNSET,
 ) -> Array:
     """`np.std`: the square root of `np.var`."""
     return root(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
@@ -286,21 +284,21 @@ def std(
 # -- extrema -------------------------------------------------------------------------------------------------
 @implements(np.max, np.amax, refuses=("out",))
 def max(
-    a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
-) -> Any:
+    a: ArrayLike, axis: Axes = None, out: Out = None, keepdims: bool = False, initial: Start = UNSET, where: Mask = True
+) -> Array:
     """`np.max`."""
     return _extreme(reductions.reduce_max, "max", _bounding("max", a, initial, where), axis, keepdims, initial)
 
 
 @implements(np.min, np.amin, refuses=("out",))
 def min(
-    a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
-) -> Any:
+    a: ArrayLike, axis: Axes = None, out: Out = None, keepdims: bool = False, initial: Start = UNSET, where: Mask = True
+) -> Array:
     """`np.min`."""
     return _extreme(reductions.reduce_min, "min", _bounding("min", a, initial, where), axis, keepdims, initial)
 
 
-def _bounding(name: str, a: ArrayLike, initial: Any, mask: ArrayLike) -> Any:
+def _bounding(name: str, a: ArrayLike, initial: Array | Number, mask: ArrayLike) -> ArrayLike:
     if mask is True:
         return a
     if initial is UNSET:
@@ -310,7 +308,7 @@ def _bounding(name: str, a: ArrayLike, initial: Any, mask: ArrayLike) -> Any:
     return where(to_dtype(inside, bool), x, assigned(initial, x.dtype))
 
 
-def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any = UNSET) -> Any:
+def _extreme(op: Reduction, name: str, a: ArrayLike, axis: Axes, keepdims: bool, initial: Start = UNSET) -> Array:
     x = _one(a)
     axes = _axes(name, axis, len(x.shape))
     if not any(_is_nothing(x.shape[k], initial is not UNSET) for k in axes):
@@ -326,7 +324,7 @@ def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any
     return add(nothing, assigned(initial, x.dtype))
 
 
-def _is_nothing(size: Any, may_query: bool = False) -> bool:
+def _is_nothing(size: int | Carrier, may_query: bool = False) -> bool:
     """Whether an axis has no elements; a traced size is only checked if the axis may be empty (`may_query`)."""
     if not isinstance(size, Carrier):
         return bool(size == 0)
@@ -335,7 +333,7 @@ def _is_nothing(size: Any, may_query: bool = False) -> bool:
 
 
 @implements(np.ptp, refuses=("out",))
-def ptp(a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False) -> Array:
+def ptp(a: ArrayLike, axis: Axes = None, out: Out = None, keepdims: bool = False) -> Array:
     """`np.ptp`: maximum minus minimum."""
     largest, smallest = max(a, axis, None, keepdims), min(a, axis, None, keepdims)
     span = subtract(largest, smallest)
@@ -344,7 +342,7 @@ def ptp(a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False
     return where(isnan(largest), largest, span)  # else the derivative would be 0 where both are nan
 
 
-def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Array:
+def _arg(op: Reduction, name: str, a: ArrayLike, axis: int | None, keepdims: bool) -> Array:
     x = _one(a)
     axis = axis if x.shape or axis not in (0, -1) else None
     if any(map(_is_nothing, x.shape if axis is None else (x.shape[normalize_axis(name, axis, len(x.shape))],))):
@@ -359,54 +357,56 @@ def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Array:
 
 
 @implements(np.argmax, refuses=("out",))
-def argmax(a: ArrayLike, axis: Axes = None, out: Any = None, *, keepdims: bool = False) -> Any:
+def argmax(a: ArrayLike, axis: int | None = None, out: Out = None, *, keepdims: bool = False) -> Array:
     """`np.argmax`."""
     return _arg(reductions.argmax, "argmax", a, axis, keepdims)
 
 
 @implements(np.argmin, refuses=("out",))
-def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Array:
+def argmin(a: ArrayLike, axis: int | None = None, out: Out = None, *, keepdims: bool = False) -> Array:
     """`np.argmin`."""
     return _arg(reductions.argmin, "argmin", a, axis, keepdims)
 
 
 # -- logic ---------------------------------------------------------------------------------------------------
 @implements(np.any, refuses=("out",))
-def any_(a: ArrayLike, axis: Axes = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Array:
+def any_(a: ArrayLike, axis: Axes = None, out: Out = None, keepdims: bool = False, *, where: Mask = True) -> Array:
     """`np.any`."""
     return _reduce(reductions.reduce_any, "any", _booleans(a, where, False), axis, keepdims)
 
 
 @implements(np.all, refuses=("out",))
-def all_(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+def all_(a: ArrayLike, axis: Axes = None, out: Out = None, keepdims: bool = False, *, where: Mask = True) -> Array:
     """`np.all`."""
     return _reduce(reductions.reduce_all, "all", _booleans(a, where, True), axis, keepdims)
 
 
-def _booleans(a: Any, mask: Any, neutral: bool) -> Any:
+def _booleans(a: ArrayLike, mask: ArrayLike, neutral: bool) -> Array:
     x = to_dtype(_one(a), bool)
     return x if mask is True else _masked(x, mask, neutral)
 
 
 @implements(np.isclose)
-def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """`np.isclose`."""
     return _isclose(a, b, rtol, atol, equal_nan)
 
 
 @implements(np.allclose)
-def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+def allclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Answer:
     """`np.allclose`."""
     return _boolean(all_(_isclose(a, b, rtol, atol, equal_nan)))
 
 
-def _boolean(x: Array | Number) -> Any:
+def _boolean(x: Array) -> Answer:
     """Convert a boolean without axes to Python's."""
-    return x._python_number("bool()") if hasattr(x, "_python_number") else x
+    carried: Any = x
+    result: Answer = carried._python_number("bool()") if hasattr(x, "_python_number") else x
+    return result
 
 
 @implements(np.array_equal)
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+def array_equal(a1: ArrayLike | None, a2: ArrayLike | None, equal_nan: bool = False) -> Answer:
     """`np.array_equal`."""
     if a1 is None or a2 is None:  # for example a cached value that is not set yet
         return a1 is a2
@@ -419,7 +419,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 # -- norms ---------------------------------------------------------------------------------------------------
 @implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+def norm(x: ArrayLike, ord: float | str | None = None, axis: Axes = None, keepdims: bool = False) -> Array:
     """`np.linalg.norm`.
 
     The derivative of the 2-norm at zero is taken to be zero.
@@ -432,25 +432,26 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if len(axes) == 1:
         return _vector_norm(x, 2 if ord is None else ord, axes, keepdims)
     if len(axes) == 2:
-        pair = axes if axis is None else tuple(normalize_axis("norm", k, len(x.shape)) for k in axis)
+        two: Any = axis
+        pair = axes if axis is None else tuple(normalize_axis("norm", k, len(x.shape)) for k in two)
         return _matrix_norm(x, ord, pair, keepdims)
     raise ValueError(located("Improper number of dimensions to norm."))
 
 
 @implements(np.linalg.vector_norm)
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Array:
     """`np.linalg.vector_norm`: the elements of several axes form one vector."""
     x = to_float(_one(x))
     return _vector_norm(x, ord, normalize_axes("vector_norm", axis, len(x.shape)), keepdims)
 
 
 @implements(np.linalg.matrix_norm)
-def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Array:
     """`np.linalg.matrix_norm` over the last two axes."""
     return norm(x, ord, (-2, -1), keepdims)
 
 
-def _length(x: Array, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _length(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return root(_reduce(reduce_sum, "norm", reductions.squares(x), axes, keepdims))
 
 
@@ -460,7 +461,7 @@ def root(total: Array) -> Array:
     return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
 
 
-def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _vector_norm(x: Array, ord: float | str, axes: tuple[int, ...], keepdims: bool) -> Array:
     if ord == 2:
         return _length(x, axes, keepdims)
     if isinstance(ord, str):
@@ -483,7 +484,7 @@ def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     return where(none, 0.0 if ord > 0 else np.inf, power(where(none, 1.0, total), 1 / ord))
 
 
-def _matrix_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
+def _matrix_norm(x: Array, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Array:
     if ord in (None, "fro", "f"):
         return _length(x, pair, keepdims)
     if ord in (2, -2, "nuc"):
@@ -505,16 +506,16 @@ def _spectral_norm(x: Array, ord: Any, pair: tuple[int, ...], keepdims: bool) ->
 
 
 # -- methods of universal functions ----------------------------------------------------------------------------
-def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[..., Any]:
+def _method(reduction_of: Callable[..., Array], takes_dtype: bool) -> Callable[..., Array]:
     def reduce(
-        array: Any,
-        axis: Any = 0,
+        array: ArrayLike,
+        axis: Axes = 0,
         dtype: DTypeLike = None,
-        out: Any = None,
+        out: Out = None,
         keepdims: bool = False,
-        initial: Any = UNSET,
-        where: Any = True,
-    ) -> Any:
+        initial: Start = UNSET,
+        where: Mask = True,
+    ) -> Array:
         if takes_dtype:
             return reduction_of(array, axis, dtype, out, keepdims, initial, where)
         options = {"initial": initial, "where": where}
@@ -525,7 +526,7 @@ def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[...
     return reduce
 
 
-def _accumulate(array: Any, axis: int = 0, dtype: DTypeLike = None, out: Any = None) -> Any:
+def _accumulate(array: ArrayLike, axis: int = 0, dtype: DTypeLike = None, out: Out = None) -> Array:
     return cumsum(array, axis, dtype, out)
 
 

@@ -13,7 +13,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,11 +24,12 @@ from tracegrad.numpy_api.operands import arrays, assigned, operands, to_dtype
 from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise import table as elementwise
+from tracegrad.typing import DType
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from tracegrad.typing import Array, Number
+    from tracegrad.typing import Array, ArrayLike, Number
 
 
 Implementation = Callable[..., Any]
@@ -42,6 +43,13 @@ LOOKUPS: list[Callable[[np.ufunc], Implementation | None]] = []
 
 NO_VALUE: Any = np._NoValue
 
+# The types of `out=`, `initial=` and `where=`, of a reduction, and of a result that is a bool unless it is of a batch.
+Out: TypeAlias = "Array | None"
+Start: TypeAlias = "Array | Number"
+Mask: TypeAlias = "ArrayLike"
+Answer: TypeAlias = "bool | Array"
+Reduction: TypeAlias = "Callable[..., Array]"
+
 
 def refuse(feature: str, hint: str = "") -> UnsupportedError:
     """Return the error for an unsupported `feature`, with the user's line."""
@@ -51,7 +59,7 @@ def refuse(feature: str, hint: str = "") -> UnsupportedError:
     return UnsupportedError(located(f"{feature} is not supported on traced arrays and Tensors{hint}"))
 
 
-def public_name(function: Any) -> str:
+def public_name(function: object) -> str:
     """Return the name by which users call a NumPy function."""
     module = getattr(function, "__module__", None) or "numpy"
     name = getattr(function, "__name__", repr(function))
@@ -108,7 +116,7 @@ def _refusing(implementation: Callable[..., object], refuses: tuple[str, ...], n
     return call
 
 
-def _equals(value: Any, default: object) -> bool:
+def _equals(value: object, default: object) -> bool:
     return type(value) is type(default) and isinstance(value, bool | int | str) and value == default
 
 
@@ -220,12 +228,12 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
     return result if order in (None, "K") else _in_order(result, order, inputs)
 
 
-def _of_objects(function: Any) -> bool:
+def _of_objects(function: np.ufunc) -> bool:
     """Whether the ufunc was made by `np.frompyfunc`."""
     return bool(set("".join(function.types)) <= set("O->"))
 
 
-def _of_scipy(function: Any, name: str) -> Any:
+def _of_scipy(function: np.ufunc, name: str) -> Implementation | None:
     """Return the implementation of a SciPy ufunc on carriers; None for others."""
     if name.startswith("unknown") or getattr(np, name, None) is function:
         return None
@@ -272,7 +280,7 @@ _USUAL = ("same_kind", "safe", "unsafe")
 _OF_AXES = ("axes", "keepdims")
 
 
-def _as(x: Array | Number, dtype: Any) -> Array | Number:
+def _as(x: Array | Number, dtype: DType) -> Array | Number:
     return assigned(x, dtype) if is_literal(x) else to_dtype(x, dtype)
 
 

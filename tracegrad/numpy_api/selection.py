@@ -15,6 +15,7 @@ from tracegrad.numpy_api.complex_order import is_complex, maximum, minimum
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.memory_layout import in_memory_order, in_new_memory
 from tracegrad.numpy_api.operands import (
+    alias,
     array,
     arrays,
     assigned,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from tracegrad.ops.core.elementwise_op import Elementwise
 
 
-def _one(a: Any) -> Any:
+def _one(a: object) -> Array:
     return arrays(a)[0]
 
 
@@ -102,7 +103,7 @@ def _fitting(x: Any, dtype: DType) -> None:
 
 
 @implements(np.select)
-def select(condlist: list[Array], choicelist: list[Array], default: float = 0) -> Any:
+def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: ArrayLike = 0) -> Array:
     """`np.select`."""
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError(located("list of cases must be same length as list of conditions, and not empty"))
@@ -125,10 +126,10 @@ def clip(
     *,
     min: Any = None,
     max: Any = None,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     casting: Casting = "same_kind",
     **others: object,
-) -> Any:
+) -> Array:
     """`np.clip`; at a bound all of the cotangent goes to `a`."""
     if others:
         raise refuse(f"the argument {next(iter(others))}= of np.clip", "use np.minimum and np.maximum")
@@ -152,11 +153,12 @@ def clip(
     for bound, beyond, op in zip(bounds, (less, greater), (elementwise.at_least, elementwise.at_most)):
         if bound is not None:
             x = _bounded(x, bound, beyond) if keeps_cotangent or (is_literal(bound) and bound != 0) else op(x, bound)
-    return x._alias() if low is None and high is None else x
+    result: Array = x._alias() if low is None and high is None else x
+    return result
 
 
-def _clipped_complex(x: Any, low: object, high: object) -> Any:
-    x = x._alias() if low is None and high is None else x
+def _clipped_complex(x: Array, low: ArrayLike | None, high: ArrayLike | None) -> Array:
+    x = alias(x) if low is None and high is None else x
     x = x if low is None else maximum(x, low)
     return x if high is None else minimum(x, high)
 
@@ -169,7 +171,7 @@ def _is_one(bound: Array | Number, x: Array) -> bool:
     return is_literal(bound) or not bound.shape or (math.prod(bound.shape) == 1 < math.prod(x.shape))
 
 
-def _is_integer(bound: Any, x: Array) -> bool:
+def _is_integer(bound: object, x: Array) -> bool:
     return type(bound) is int and x.dtype.kind in "iu"
 
 
@@ -185,7 +187,7 @@ def _bounded(x: Array, bound: Array | Number, beyond: Elementwise) -> Array:
 @implements(np.nan_to_num)
 def nan_to_num(
     x: ArrayLike, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-) -> Any:
+) -> Array:
     """`np.nan_to_num`."""
     v = _one(x)
     result = _without_nan(v, nan, posinf, neginf)
@@ -193,15 +195,16 @@ def nan_to_num(
         return result
     if not isinstance(x, Carrier):
         raise refuse("np.nan_to_num with copy=False of what is no traced array", "use the result")
-    v[...] = result
+    target: Any = v
+    target[...] = result
     return v
 
 
-def _without_nan(v: Any, nan: float, posinf: float | None, neginf: float | None) -> Any:
+def _without_nan(v: Array, nan: float, posinf: float | None, neginf: float | None) -> Array:
     if v.dtype.kind == "c":
         return complex_(*(_without_nan(part, nan, posinf, neginf) for part in (real(v), imag(v))))
     if v.dtype.kind != "f":
-        return v._alias()
+        return alias(v)
     info = np.finfo(v.dtype)
     top = float(info.max) if posinf is None else posinf
     bottom = float(info.min) if neginf is None else neginf
@@ -223,11 +226,11 @@ def isneginf(x: ArrayLike, out: Array | None = None) -> Array:
 
 # -- rounding ------------------------------------------------------------------------------------------------------
 @implements(np.round, np.around, refuses=("out",))
-def round(a: Any, decimals: int = 0, out: Array | None = None) -> Any:
+def round(a: ArrayLike, decimals: int = 0, out: Array | None = None) -> Array:
     """`np.round`."""
     x = _one(a)
     if x.dtype.kind in "iu":
-        return to_dtype(round(to_float(x), decimals), x.dtype) if decimals < 0 else x._alias()
+        return to_dtype(round(to_float(x), decimals), x.dtype) if decimals < 0 else alias(x)
     if x.dtype.kind == "c":
         return in_memory_order(complex_(round(real(x), decimals), round(imag(x), decimals)), "A", x)
     if x.dtype.kind != "f":
@@ -247,15 +250,16 @@ def fix(x: ArrayLike, out: Array | None = None) -> Array:
 
 
 @implements(np.i0)
-def i0(x: ArrayLike) -> Any:
+def i0(x: ArrayLike) -> Array:
     """`np.i0`: as `scipy.special.i0`."""
     import scipy.special
 
-    return scipy.special.i0(to_float(_one(x)))
+    result: Array = scipy.special.i0(to_float(_one(x)))
+    return result
 
 
 @implements(np.sinc)
-def sinc(x: Any) -> Array:
+def sinc(x: ArrayLike) -> Array:
     """`np.sinc`: sin(pi x) / (pi x); complex numbers near 0 use the Taylor series, which has derivatives there.
 
     The angle of a real number is reduced before it is multiplied by pi: whole numbers give 0, and no digits are lost.
@@ -284,7 +288,7 @@ def _as_index(x: Array) -> Array:
 @implements(np.take, refuses=("out",))
 def take(
     a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: Array | None = None, mode: str = "raise"
-) -> Any:
+) -> Array:
     """`np.take`; with mode "clip" or "wrap" the indices are brought into range first."""
     if isinstance(indices, list | tuple) and not len(indices):
         indices = np.empty(0, np.intp)  # np.array([]) has the dtype float64
@@ -324,12 +328,14 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1) -
 
 # -- diagonals and triangles ---------------------------------------------------------------------------------------
 @implements(np.diagonal)
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """`np.diagonal`: a view that must not be updated."""
-    return _diagonal(_one(a), offset, axis1, axis2)._sealed()
+    view: Any = _diagonal(_one(a), offset, axis1, axis2)
+    result: Array = view._sealed()
+    return result
 
 
-def _diagonal(x: Array, offset: int, axis1: int, axis2: int) -> Any:
+def _diagonal(x: Array, offset: int, axis1: int, axis2: int) -> Array:
     if len(x.shape) < 2:
         raise ValueError(located("diag requires an array of at least two dimensions"))
     i, j = (normalize_axis("diagonal", k, len(x.shape)) for k in (axis1, axis2))
@@ -339,13 +345,13 @@ def _diagonal(x: Array, offset: int, axis1: int, axis2: int) -> Any:
 
 
 @implements(np.linalg.diagonal)
-def linalg_diagonal(x: ArrayLike, /, *, offset: int = 0) -> Any:
+def linalg_diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """`np.linalg.diagonal`."""
     return diagonal(x, offset, -2, -1)
 
 
 @implements(np.diag)
-def diag(v: ArrayLike, k: int = 0) -> Any:
+def diag(v: ArrayLike, k: int = 0) -> Array:
     """`np.diag`."""
     x = _one(v)
     if len(x.shape) == 2:
@@ -358,7 +364,7 @@ def diag(v: ArrayLike, k: int = 0) -> Any:
 
 
 @implements(np.diagflat)
-def diagflat(v: ArrayLike, k: int = 0) -> Any:
+def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """`np.diagflat`."""
     x = _one(v)
     return diag(raveled(x), k)
@@ -367,13 +373,13 @@ def diagflat(v: ArrayLike, k: int = 0) -> Any:
 @implements(np.trace, refuses=("out",))
 def trace(
     a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike = None, out: Array | None = None
-) -> Any:
+) -> Array:
     """`np.trace`."""
     return _sum(_diagonal(_one(a), offset, axis1, axis2), -1, dtype)
 
 
 @implements(np.linalg.trace)
-def linalg_trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike = None) -> Any:
+def linalg_trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike = None) -> Array:
     """`np.linalg.trace`."""
     return trace(x, offset, -2, -1, dtype)
 
@@ -416,7 +422,7 @@ def zeros_like(
     shape: int | Sequence[int] | None = None,
     *,
     device: str | None = None,
-) -> Any:
+) -> Array:
     """`np.zeros_like`."""
     return full_like(a, 0, dtype, order, shape=shape)
 
@@ -430,7 +436,7 @@ def ones_like(
     shape: int | Sequence[int] | None = None,
     *,
     device: str | None = None,
-) -> Any:
+) -> Array:
     """`np.ones_like`."""
     return full_like(a, 1, dtype, order, shape=shape)
 
@@ -444,7 +450,7 @@ def empty_like(
     shape: int | Sequence[int] | None = None,
     *,
     device: str | None = None,
-) -> Any:
+) -> Array:
     """`np.empty_like`: zeros."""
     return full_like(prototype, 0, dtype, order, shape=shape)
 
@@ -452,14 +458,14 @@ def empty_like(
 @implements(np.full_like)
 def full_like(
     a: ArrayLike,
-    fill_value: float,
+    fill_value: Array | Number,
     dtype: DTypeLike = None,
     order: str = "K",
     subok: bool = True,
-    shape: Any = None,
+    shape: int | Sequence[int] | None = None,
     *,
     device: str | None = None,
-) -> Any:
+) -> Array:
     """`np.full_like`."""
     peer = peer_of(a, fill_value)
     x = array(a, peer)
@@ -474,13 +480,15 @@ def full_like(
 
 
 @implements(getattr(np, "astype", None))
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> Array:
     """`np.astype`."""
-    return _one(x).astype(dtype, copy=copy)
+    carried: Any = _one(x)
+    result: Array = carried.astype(dtype, copy=copy)
+    return result
 
 
 @implements(np.copy)
-def copy(a: ArrayLike, order: str = "K", subok: bool = False) -> Any:
+def copy(a: ArrayLike, order: str = "K", subok: bool = False) -> Array:
     """`np.copy`."""
     return in_new_memory(_one(a), order)
 

@@ -23,7 +23,7 @@ def _one(a: ArrayLike) -> Array:
     return arrays(a)[0]
 
 
-def reshaped(x: Any, shape: tuple[int, ...]) -> Array:
+def reshaped(x: Array, shape: tuple[int, ...]) -> Array:
     """`x` in `shape`, as a view."""
     return linear.reshape(x, shape=shape)
 
@@ -38,11 +38,12 @@ def flipped(x: Array, axes: tuple[int, ...]) -> Array:
     return linear.flip(x, axes=axes)
 
 
-def as_shape(shape: Any) -> tuple[int, ...]:
+def as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     """Convert `shape`, an integer or a sequence of integers, to a tuple of Python integers."""
     if hasattr(shape, "__index__") and not isinstance(shape, tuple | list):
         return (shape.__index__(),)
-    return tuple(n.__index__() for n in shape)
+    sizes: Any = shape
+    return tuple(n.__index__() for n in sizes)
 
 
 def _filled_in(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
@@ -60,7 +61,7 @@ def _filled_in(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
 
 # -- reshape and its relatives ---------------------------------------------------------------------------------
 @implements(np.reshape)
-def reshape(a: Any, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None) -> Any:
+def reshape(a: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None) -> Array:
     """`np.reshape`."""
     x = _one(a)
     wanted = _filled_in(as_shape(shape), x.shape)
@@ -68,10 +69,10 @@ def reshape(a: Any, /, shape: int | Sequence[int], order: str = "C", *, copy: bo
         raise ValueError(located(f"order must be one of 'C', 'F', or 'A' (got {order!r})"))
     if order == "A":
         order = "F" if isfortran(x) else "C"
-    result: Any = _reversed(reshaped(_reversed(x), wanted[::-1])) if order == "F" else reshaped(x, wanted)
+    result = _reversed(reshaped(_reversed(x), wanted[::-1])) if order == "F" else reshaped(x, wanted)
     if copy:
         return in_memory_order(result, order)
-    if copy is False and result.size and not shares_memory(x, result):
+    if copy is False and 0 not in result.shape and not shares_memory(x, result):
         raise ValueError(located("Unable to avoid creating a copy while reshaping."))
     return result
 
@@ -82,7 +83,7 @@ def _reversed(x: Array) -> Array:
 
 
 @implements(np.ravel)
-def ravel(a: Any, order: str = "C") -> Array:
+def ravel(a: ArrayLike, order: str = "C") -> Array:
     """`np.ravel`."""
     x: Any = _one(a)
     if order not in ("C", "F", "A", "K"):
@@ -120,7 +121,7 @@ def squeeze(a: ArrayLike, axis: int | None = None) -> Array:
 
 
 @implements(np.broadcast_to)
-def broadcast_to(array: ArrayLike, shape: Any, subok: bool = False) -> Array:
+def broadcast_to(array: ArrayLike, shape: int | Sequence[int], subok: bool = False) -> Array:
     """`np.broadcast_to`."""
     x = _one(array)
     wanted = as_shape(shape)
@@ -135,7 +136,7 @@ def broadcast_arrays(*args: ArrayLike, subok: bool = False) -> tuple[Array, ...]
     return tuple(_broadcast("broadcast_arrays", arrays(*args)))  # NumPy warns if these are updated
 
 
-def _at_least(rank: int, xs: tuple[Any, ...]) -> Array | tuple[Array, ...]:
+def _at_least(rank: int, xs: tuple[ArrayLike, ...]) -> Array | tuple[Array, ...]:
     out = tuple(_grown(x, rank) for x in arrays(*xs))
     return out[0] if len(out) == 1 else out
 
@@ -168,7 +169,7 @@ def atleast_3d(*arys: Array | Number) -> Any:
 
 # -- axes in another order ---------------------------------------------------------------------------------------
 @implements(np.transpose, np.permute_dims)
-def transpose(a: Any, axes: Any = None) -> Array:
+def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """`np.transpose`."""
     x = _one(a)
     n = len(x.shape)
@@ -181,7 +182,7 @@ def transpose(a: Any, axes: Any = None) -> Array:
 
 
 @implements(np.matrix_transpose, np.linalg.matrix_transpose)
-def matrix_transpose(x: Any, /) -> Array:
+def matrix_transpose(x: ArrayLike, /) -> Array:
     """`np.matrix_transpose`: the last two axes exchanged."""
     x = _one(x)
     if len(x.shape) < 2:
@@ -255,7 +256,7 @@ def flipud(m: ArrayLike) -> Array:
 
 
 @implements(np.rot90)
-def rot90(m: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
+def rot90(m: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     """`np.rot90`."""
     x = _one(m)
     i, j = (normalize_axis("rot90", v, len(x.shape)) for v in axes)
@@ -271,14 +272,14 @@ def rot90(m: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
 
 # -- attributes of an array --------------------------------------------------------------------------------------
 @implements(np.shape)
-def shape(a: Any) -> tuple[int, ...]:
+def shape(a: ArrayLike) -> tuple[int, ...]:
     """`np.shape`."""
     results: tuple[int, ...] = _one(a).shape
     return results
 
 
 @implements(np.ndim)
-def ndim(a: Any) -> int:
+def ndim(a: ArrayLike) -> int:
     """`np.ndim`."""
     return len(_one(a).shape)
 

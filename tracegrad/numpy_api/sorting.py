@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def sort(
     order: str | None = None,
     *,
     stable: bool | None = None,
-) -> Any:
+) -> Array:
     """`np.sort`; each of equal elements has the cotangent of its own position."""
     x, k = along_axis("sort", a, axis)
     how: Any = {"axis": k, "descending": False, "stable": _is_stable(kind, stable)}
@@ -56,8 +57,8 @@ def argsort(
 
 @implements(np.partition, refuses=("order",))
 def partition(
-    a: ArrayLike, kth: int, axis: int | None = -1, kind: str = "introselect", order: str | None = None
-) -> Any:
+    a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1, kind: str = "introselect", order: str | None = None
+) -> Array:
     """`np.partition`; each element has the cotangent of its new position."""
     x, k = along_axis("partition", a, axis)
     places = _kth_positions(x, kth, k)
@@ -72,7 +73,7 @@ def partition(
 
 @implements(np.argpartition, refuses=("order",))
 def argpartition(
-    a: ArrayLike, kth: int, axis: int | None = -1, kind: str = "introselect", order: str | None = None
+    a: ArrayLike, kth: int | Sequence[int], axis: int | None = -1, kind: str = "introselect", order: str | None = None
 ) -> Array:
     """`np.argpartition`."""
     x, k = along_axis("argpartition", a, axis)
@@ -85,7 +86,7 @@ def _argpartition(x: Array, places: tuple[int, ...], axis: int) -> Array:
     return selecting.argpartition(x, places=places, axis=axis)
 
 
-def _kth_positions(x: Array, kth: int, axis: int) -> tuple[int, ...]:
+def _kth_positions(x: Array, kth: int | Sequence[int], axis: int) -> tuple[int, ...]:
     """Return the positions of a partition, counted from the front; none if there is nothing to partition."""
     n = x.shape[axis]
     if n < 2 or 0 in x.shape:

@@ -96,7 +96,7 @@ for _name in ("erf", "erfc", "ndtr"):
 
 # -- rounding and signs ----------------------------------------------------------------------------------
 @ufunc("positive")
-def positive(x: Array) -> Any:
+def positive(x: Array) -> Array:
     """Copy the array."""
     if x.dtype.kind == "b":
         raise DTypeError(located(f"positive is not defined for dtypes ({x.dtype})"))
@@ -218,7 +218,7 @@ def matmul(x: ArrayLike, y: ArrayLike, dtype: DTypeLike = None) -> Array:
 
 
 # -- extrema that ignore nan -----------------------------------------------------------------------------
-def _ignoring_nan(op: Callable[..., Any], x: Any, y: Any) -> Any:
+def _ignoring_nan(op: Callable[[ArrayLike, ArrayLike], Array], x: ArrayLike, y: ArrayLike) -> Array:
     x, y = operands(x, y)
     if any(not is_literal(v) and v.dtype.kind in "fc" for v in (x, y)):
         return where(isnan(x), y, where(isnan(y), x, op(x, y)))
@@ -226,13 +226,13 @@ def _ignoring_nan(op: Callable[..., Any], x: Any, y: Any) -> Any:
 
 
 @ufunc("fmax")
-def fmax(x: ArrayLike, y: ArrayLike) -> Any:
+def fmax(x: ArrayLike, y: ArrayLike) -> Array:
     """Return the larger, or the one that is not nan."""
     return _ignoring_nan(maximum, x, y)
 
 
 @ufunc("fmin")
-def fmin(x: ArrayLike, y: ArrayLike) -> Any:
+def fmin(x: ArrayLike, y: ArrayLike) -> Array:
     """Return the smaller, or the one that is not nan."""
     return _ignoring_nan(minimum, x, y)
 
@@ -246,7 +246,7 @@ def heaviside(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 # -- logic on booleans -----------------------------------------------------------------------------------
-def _bitwise(name: str, of_booleans: Elementwise, of_integers: Callable[..., object]) -> Callable[..., object]:
+def _bitwise(name: str, of_booleans: Elementwise, of_integers: Callable[..., Array]) -> Callable[..., Array]:
     def call(*xs: Any) -> Any:
         xs = tuple(operands(*xs))
         if all(type(x) is bool if is_literal(x) else x.dtype.kind == "b" for x in xs):
@@ -271,7 +271,7 @@ def _top(x: Array) -> int:
 
 
 # -- scipy.special -----------------------------------------------------------------------------------------
-def _vanishing(x: Array, y: Array, lowest: float, factor: Elementwise) -> Array:
+def _vanishing(x: Array | Number, y: Array | Number, lowest: float, factor: Elementwise) -> Array:
     """Compute x * factor(y), which is 0 where x is 0, except where y is nan.
 
     At x = 0 the derivative with respect to x is the factor, or 0 if the factor is not finite: y is at most `lowest`, or
@@ -289,14 +289,14 @@ def _beyond(y: Array | Number, lowest: float) -> Array | Number:
 
 
 @ufunc("xlogy")
-def xlogy(x: Any, y: Any) -> Array:
+def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
     """x * log(y), 0 where x is 0."""
     x, y = operands(x, y)
     return _vanishing(to_float(x), to_float(y), 0.0, log)
 
 
 @ufunc("xlog1py")
-def xlog1py(x: Any, y: Any) -> Array:
+def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
     """x * log(1 + y), 0 where x is 0."""
     x, y = operands(x, y)
     return _vanishing(to_float(x), to_float(y), -1.0, log1p)
@@ -353,7 +353,7 @@ def log_expit(x: Array | Number) -> Array:
 
 
 # -- comparison up to rounding -----------------------------------------------------------------------------
-def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
+def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """`np.isclose`: |a - b| <= atol + rtol * |b|, and equal infinities."""
     a, b = operands(a, b)
     if not is_literal(b):

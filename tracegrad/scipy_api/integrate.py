@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracegrad.typing import Array, ArrayLike
 
 
-def _samples(y: ArrayLike, x: Any, dx: float, axis: int) -> tuple[Array, ...]:
+def _samples(y: ArrayLike, x: ArrayLike | None, dx: float, axis: int) -> tuple[Array, ...]:
     """Return the samples with the axis last, and the gaps between them: an array, or one number."""
     if x is None:
         y, spacings = (to_float(v) for v in arrays(y, dx))
@@ -26,10 +26,11 @@ def _samples(y: ArrayLike, x: Any, dx: float, axis: int) -> tuple[Array, ...]:
 
 
 @shadow("scipy.integrate.trapezoid")
-def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Any:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Array:
     """`scipy.integrate.trapezoid`"""
     y, spacings = _samples(y, x, dx, axis)
-    return np.sum(spacings * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
+    result: Array = np.sum(spacings * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
+    return result
 
 
 @shadow("scipy.integrate.cumulative_trapezoid")
@@ -47,7 +48,7 @@ def cumulative_trapezoid(
 
 
 @shadow("scipy.integrate.simpson")
-def simpson(y: ArrayLike, x: ArrayLike | None = None, *, dx: float = 1.0, axis: int = -1) -> Any:
+def simpson(y: ArrayLike, x: ArrayLike | None = None, *, dx: float = 1.0, axis: int = -1) -> Array:
     """`scipy.integrate.simpson`.
 
     The correction for an even number of samples is by K. Cartwright, "Simpson's rule cumulative integration with MS
@@ -58,7 +59,8 @@ def simpson(y: ArrayLike, x: ArrayLike | None = None, *, dx: float = 1.0, axis: 
     if not spacings.shape:
         spacings = spacings * np.ones(n - 1)
     if n < 3:
-        return np.sum(spacings * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
+        output: Array = np.sum(spacings * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
+        return output
     result = _parabolas(y[..., : n - 1 + n % 2], spacings[..., : n - 2 + n % 2])
     if n % 2:
         return result
@@ -68,16 +70,17 @@ def simpson(y: ArrayLike, x: ArrayLike | None = None, *, dx: float = 1.0, axis: 
     return result - y[..., -3] * h**3 / (6.0 * g * (g + h))
 
 
-def _parabolas(y: Array, spacings: Array) -> Any:
+def _parabolas(y: Array, spacings: Array) -> Array:
     """Integrate the parabolas through three samples each, and sum the integrals."""
     g, h = spacings[..., 0::2], spacings[..., 1::2]
     both = g + h
     first = y[..., 0:-2:2] * (2.0 - h / g) + y[..., 1:-1:2] * (both * both / (g * h)) + y[..., 2::2] * (2.0 - g / h)
-    return np.sum(both / 6.0 * first, axis=-1)
+    result: Array = np.sum(both / 6.0 * first, axis=-1)
+    return result
 
 
 @shadow("scipy.integrate.romb")
-def romb(y: ArrayLike, dx: float = 1.0, axis: int = -1, show: bool = False) -> Any:
+def romb(y: ArrayLike, dx: float = 1.0, axis: int = -1, show: bool = False) -> Array:
     """`scipy.integrate.romb`, which shows no table."""
     if show:
         raise refuse("the argument show= of scipy.integrate.romb")
@@ -121,7 +124,7 @@ def cumulative_simpson(
     return moveaxis(result, -1, axis)
 
 
-def _first_of_two(y: Array, spacings: Array) -> Any:
+def _first_of_two(y: Array, spacings: Array) -> Array:
     """Integrate the parabolas through three samples over the first of their two intervals."""
     g, h = spacings[..., :-1], spacings[..., 1:]
     share = g / (g + h)

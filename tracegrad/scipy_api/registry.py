@@ -107,11 +107,12 @@ def is_fortran(value: object) -> bool:
     return type(value).__name__ == "fortran" and type(value).__module__ in ("builtins", "fortran")
 
 
-def routine(value: object) -> Any:
+def routine(value: Any) -> Callable[..., object]:
     """Return the replacement of a Fortran routine in traced code."""
     from tracegrad.scipy_api.linalg.blas_lapack import of_fortran
 
-    return of_fortran(value)
+    result: Callable[..., object] = of_fortran(value)
+    return result
 
 
 def _import(package: str) -> None:
@@ -126,7 +127,7 @@ def _package(module: str) -> str:
     return ".".join(path[: next((i for i, part in enumerate(path) if part.startswith("_")), len(path))])
 
 
-def public_name(x: Any) -> str:
+def public_name(x: object) -> str:
     """Return the name by which users find a SciPy function or class; "" for others.
 
     >>> import scipy.linalg
@@ -178,7 +179,7 @@ def is_special(function: Callable[..., object]) -> bool:
     return getattr(home, name, None) is function and getattr(np, name, None) is not function
 
 
-def of_ufunc(function: Callable[..., object]) -> Any:
+def of_ufunc(function: np.ufunc) -> Any:
     """Return the implementation of a `scipy.special` ufunc on carriers."""
     from tracegrad.scipy_api.special import on_carriers
 

@@ -75,13 +75,14 @@ class Sparse:
         args, _ = _refused(f"scipy.sparse.{type(self._real).__name__}.{name}", others, {})
         return wrapped(getattr(self._real, name)(*args))
 
-    def _times(self, other: ArrayLike) -> Any:
+    def _times(self, other: ArrayLike) -> Array:
         data, x, indices, indptr = *promoted([to_float(v) for v in arrays(self._held[0], other)]), *self._held[1:]
         if not x.shape or len(x.shape) > 2 or x.shape[0] != self.shape[1]:
             raise ValueError(f"matmul: dimension mismatch with signature {self.shape} and {x.shape}")
         columns = x if len(x.shape) == 2 else x.reshape(-1, 1)
         result = sparse_product(data, indices, indptr, columns, rows=self.shape[0], transposed=self._csc)
-        return result.reshape(self.shape[0], *x.shape[1:])
+        output: Array = result.reshape(self.shape[0], *x.shape[1:])
+        return output
 
 
 def _operator(name: str) -> Callable[..., object]:
@@ -121,7 +122,7 @@ def wrapped(output: Array) -> Array:
 
 
 @replaces_objects("scipy.sparse")
-def _of_sparse(value: Any, read: Any) -> Any:
+def _of_sparse(value: Any, read: Any) -> Sparse | None:
     if read is None or isinstance(value, type) or not hasattr(value, "tocsr") or len(value.shape) != 2:
         return None
     whole = getattr(read, "whole", lambda: None)
@@ -165,7 +166,7 @@ def _matrix(api_name: str, A: Any) -> Sparse:
     return result
 
 
-def _solved(A: Sparse, b: ArrayLike, trans: bool, factored: bool) -> Any:
+def _solved(A: Sparse, b: ArrayLike, trans: bool, factored: bool) -> Array:
     data, x, indices, indptr = *promoted([to_float(v) for v in arrays(A._held[0], b)]), *A._held[1:]
     data, x = (to_dtype(v, np.dtype(np.float64)) for v in (data, x))
     n = A.shape[0]
@@ -173,11 +174,12 @@ def _solved(A: Sparse, b: ArrayLike, trans: bool, factored: bool) -> Any:
         raise ValueError(f"matrix - rhs dimension mismatch ({A.shape} - {x.shape})")
     columns = x if len(x.shape) == 2 else x.reshape(-1, 1)
     params = {"csc": A._csc, "trans": trans, "factored": factored}
-    return sparse_solve(data, indices, indptr, columns, **params).reshape(x.shape)
+    result: Array = sparse_solve(data, indices, indptr, columns, **params).reshape(x.shape)
+    return result
 
 
 @shadow("scipy.sparse.linalg.spsolve", of_functions=True)
-def spsolve(A: ArrayLike, b: ArrayLike, permc_spec: object = None, use_umfpack: bool = True) -> Any:
+def spsolve(A: ArrayLike, b: ArrayLike, permc_spec: object = None, use_umfpack: bool = True) -> Array:
     """`scipy.sparse.linalg.spsolve`, with a dense right side."""
     api_name = "scipy.sparse.linalg.spsolve"
     if permc_spec is not None or isinstance(b, Sparse):
@@ -192,7 +194,7 @@ class Factors:
     def __init__(self, matrix: Sparse):
         self._matrix, self.shape = matrix, matrix.shape
 
-    def solve(self, rhs: ArrayLike, trans: str = "N") -> Any:
+    def solve(self, rhs: ArrayLike, trans: str = "N") -> Array:
         """Solve a system with the matrix, or its transpose."""
         return _solved(self._matrix, rhs, trans != "N", True)
 
@@ -201,7 +203,7 @@ class Factors:
 
 
 @shadow("scipy.sparse.linalg.splu", of_functions=True)
-def splu(A: ArrayLike, *args: object, **kwargs: object) -> Array:
+def splu(A: ArrayLike, *args: object, **kwargs: object) -> Factors:
     """`scipy.sparse.linalg.splu`, with the usual options."""
     if args or kwargs:
         raise refuse("scipy.sparse.linalg.splu with options")
@@ -209,7 +211,7 @@ def splu(A: ArrayLike, *args: object, **kwargs: object) -> Array:
 
 
 @shadow("scipy.sparse.linalg.factorized", of_functions=True)
-def factorized(A: ArrayLike) -> Any:
+def factorized(A: ArrayLike) -> Callable[..., Array]:
     """`scipy.sparse.linalg.factorized`"""
     return Factors(_matrix("scipy.sparse.linalg.factorized", A)).solve
 
@@ -221,13 +223,14 @@ class _ExternalFactors(Factors):
     def __init__(self, real: Array):
         self._real, self.shape = SuperLUFactors(real), real.shape
 
-    def solve(self, rhs: Any, trans: str = "N") -> Any:
+    def solve(self, rhs: ArrayLike, trans: str = "N") -> Array:
         """Solve a system with the matrix, or its transpose."""
         x = to_dtype(to_float(arrays(rhs)[0]), np.dtype(np.float64))
         columns = x if len(x.shape) == 2 else x.reshape(-1, 1)
-        return solve_with(columns, lu=self._real, trans=trans != "N").reshape(x.shape)
+        result: Array = solve_with(columns, lu=self._real, trans=trans != "N").reshape(x.shape)
+        return result
 
 
 @replaces_objects("scipy.sparse.linalg")
-def _of_linalg(value: Array, read: object) -> Any:
+def _of_linalg(value: Array, read: object) -> Factors | None:
     return _ExternalFactors(value) if type(value).__name__ == "SuperLU" else None

@@ -60,7 +60,7 @@ from tracegrad.scipy_api.registry import SHADOWS, shadow
 from tracegrad.typing import Array, ArrayLike, Axes, Number
 
 
-def call(name: str, *xs: ArrayLike) -> Any:
+def call(name: str, *xs: ArrayLike) -> Array:
     """Call the function `name` of arrays and numbers, with the ufunc's broadcasting and promotion."""
     args = [to_float(x) for x in operands(*xs)]
     for x in args:
@@ -68,13 +68,15 @@ def call(name: str, *xs: ArrayLike) -> Any:
             raise refuse(f"scipy.special.{name.partition('.')[0].lstrip('_')} of complex numbers")
     known = [x for x in args if not is_literal(x)]
     if not known:
-        return apply(name, *args)
+        output: Array = apply(name, *args)
+        return output
     dtype = float_loop(*map(weak_dtype, args))[-1]
     shape = broadcast_shapes(name, *(x.shape for x in known))
-    return apply(name, *[conform(x, shape, dtype) for x in args])
+    result: Array = apply(name, *[conform(x, shape, dtype) for x in args])
+    return result
 
 
-def on_carriers(function: Any) -> Callable[..., object] | None:
+def on_carriers(function: np.ufunc) -> Callable[..., object] | None:
     """Return the implementation of a ufunc on carriers; None if SciPy has no loop for real numbers."""
     name = function.__name__
     replacement = SHADOWS.get(f"scipy.special.{name}")
@@ -95,7 +97,7 @@ def _on_floats(op: Elementwise) -> Callable[..., object]:
     return lambda *xs: op(*[to_float(x) for x in operands(*xs)])
 
 
-def _whole(n: Any) -> Array:
+def _whole(n: ArrayLike) -> Array | Number:
     """Convert an order that must be an integer, as SciPy does."""
     (n,) = operands(n)
     kind = np.asarray(n).dtype.kind if is_literal(n) else n.dtype.kind
@@ -256,7 +258,7 @@ def softplus(x: ArrayLike, **kwargs: object) -> Array:
 
 
 @shadow("scipy.special.zeta")
-def zeta(x: ArrayLike, q: ArrayLike | None = None, out: Array | None = None) -> Any:
+def zeta(x: ArrayLike, q: ArrayLike | None = None, out: Array | None = None) -> Array:
     """`scipy.special.zeta`: Riemann's, or Hurwitz's with the shift `q`."""
     if out is not None:
         raise refuse("the argument out= of scipy.special.zeta")
@@ -277,13 +279,14 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
 
 
 @shadow("scipy.special.multigammaln")
-def multigammaln(a: ArrayLike, d: int) -> Any:
+def multigammaln(a: ArrayLike, d: int) -> Array:
     """`scipy.special.multigammaln`, of `d` dimensions."""
     (v,) = _floats(a)
     total: Any = d * (d - 1) * 0.25 * math.log(math.pi)
     for j in range(int(d)):
         total = add(lgamma(subtract(v, 0.5 * j)), total)
-    return total
+    result: Array = total
+    return result
 
 
 @shadow("scipy.special.comb")
@@ -334,7 +337,7 @@ def _of_lambertw(z: ArrayLike, k: ArrayLike, tol: float) -> Array:
 
 def _spherical(name: str) -> None:
     @shadow(f"scipy.special.{name}")
-    def spherical(n: Array | Number, z: ArrayLike, derivative: bool = False) -> Any:
+    def spherical(n: Array | Number, z: ArrayLike, derivative: bool = False) -> Array:
         if derivative:
             raise refuse(f"scipy.special.{name} with derivative=True", "take its gradient")
         return call(name, n, z)

@@ -52,13 +52,13 @@ from tracegrad.ops.elementwise.table import (
 from tracegrad.ops.indexing.gather_scatter import gather, scatter_add
 from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape.linear import broadcast_to, full, reshape
-from tracegrad.typing import Array, ArrayLike, Casting, NDArray, Number
+from tracegrad.typing import Array, ArrayLike, Casting, NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def _known_index(obj: Any) -> Any:
+def _known_index(obj: object) -> Any:
     """Return an index that determines shapes, as NumPy takes it.
 
     The index is known, or is an integer that is queried. The result is None for unknown arrays of indices.
@@ -75,7 +75,7 @@ def _known_index(obj: Any) -> Any:
     return None
 
 
-def _counted(obj: ArrayLike, n: int, limit: int) -> Array:
+def _counted(obj: object, n: int, limit: int) -> Array:
     """Convert traced indices into `n` elements to a vector of at most `limit` positions; for a mask, the true ones."""
     (x,) = arrays(obj)
     if x.dtype.kind == "b":
@@ -110,7 +110,7 @@ def _in_runs(x: Array, codes: NDArray, axis: int) -> Array:
 
 # -- insert and delete -------------------------------------------------------------------------------------------------
 @implements(np.insert)
-def insert(arr: ArrayLike, obj: Array | Number, values: ArrayLike, axis: int | None = None) -> Any:
+def insert(arr: ArrayLike, obj: ArrayLike | slice, values: ArrayLike, axis: int | None = None) -> Array:
     """`np.insert`. The number of true elements of a traced mask, and a single traced index, are queried."""
     peer = peer_of(arr, values, obj)
     x, k = along_axis("insert", array(arr, peer), axis)
@@ -155,7 +155,7 @@ def _codes(indices: Any, n: int) -> Array:
 
 
 @implements(np.delete)
-def delete(arr: ArrayLike, obj: Any, axis: Any = None) -> Any:
+def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None) -> Array:
     """`np.delete`. The number of remaining elements is queried if the indices are traced."""
     peer = peer_of(arr, obj)
     x, k = along_axis("delete", array(arr, peer), axis)
@@ -181,7 +181,7 @@ def _order_after_mask(x: Any, axis: int) -> tuple[int, ...]:
 
 
 @implements(np.resize)
-def resize(a: Any, new_shape: Any) -> Any:
+def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Array:
     """`np.resize`: repeats the elements until the new array is full."""
     x = raveled(arrays(a)[0])
     shape = (new_shape.__index__(),) if hasattr(new_shape, "__index__") else as_shape(new_shape)
@@ -311,7 +311,7 @@ def put_along_axis(arr: Any, indices: ArrayLike, values: Any, axis: int) -> None
 
 # -- choose ------------------------------------------------------------------------------------------------------------
 @implements(np.choose)
-def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: Array | None = None, mode: str = "raise") -> Any:
+def choose(a: ArrayLike, choices: Sequence[ArrayLike], out: Array | None = None, mode: str = "raise") -> Array:
     """`np.choose`; whether a number is out of range is a query, which leaves a guard."""
     if out is not None:
         raise refuse("the argument out= of np.choose")
@@ -343,7 +343,7 @@ _MAX_CHOICES = 16
 
 # -- equality ----------------------------------------------------------------------------------------------------------
 @implements(np.array_equiv)
-def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Any:
+def array_equiv(a1: ArrayLike, a2: ArrayLike) -> bool | Array:
     """`np.array_equiv`: whether arrays are equal when one is broadcast to the other."""
     x, y = promoted(arrays(a1, a2))
     try:

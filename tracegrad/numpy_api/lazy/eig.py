@@ -83,7 +83,7 @@ def roots(p: ArrayLike) -> Array:
 
 
 @implements(np.sort_complex)
-def sort_complex(a: ArrayLike) -> Any:
+def sort_complex(a: ArrayLike) -> Array:
     """`np.sort_complex`: by the real parts, then by the imaginary ones; numbers with a nan part come last."""
     (x,) = arrays(a)
     if x.dtype.kind != "c":

@@ -5,7 +5,7 @@ The domain is a query for a value, which leaves a guard; a batch has no value to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tracegrad.numpy_api.reductions import any_
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.elementwise.table import absolute, greater, less
 from tracegrad.ops.shape.linear import stop_gradient
-from tracegrad.typing import Array, ArrayLike, Number
+from tracegrad.typing import Array, ArrayLike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ def _any(mask: Array) -> bool:
     return bool(result)
 
 
-def _not_negative(x: ArrayLike, kind: Any = _complex) -> Array:
+def _not_negative(x: ArrayLike, kind: Callable[[Array], Array] = _complex) -> Array:
     """`x`, of another kind if one of its elements is a negative real number."""
     (x,) = arrays(x)
     return kind(x) if x.dtype.kind in "fi" and _any(less(stop_gradient(x), 0)) else x
@@ -45,20 +45,22 @@ def _in_unit_interval(x: ArrayLike) -> Array:
 
 
 @implements(np.emath.logn)
-def logn(n: Array | Number, x: Array | Number) -> Any:
+def logn(n: ArrayLike, x: ArrayLike) -> Array:
     """`np.emath.logn`."""
     x, n = _not_negative(x), _not_negative(n)
-    return np.log(x) / np.log(n)
+    result: Array = np.log(x) / np.log(n)
+    return result
 
 
 @implements(np.emath.power)
-def power(x: ArrayLike, p: ArrayLike) -> Any:
+def power(x: ArrayLike, p: ArrayLike) -> Array:
     """`np.emath.power`."""
-    return np.power(_not_negative(x), _not_negative(p, lambda y: y * 1.0))
+    result: Array = np.power(_not_negative(x), _not_negative(p, lambda y: y * 1.0))
+    return result
 
 
-def _of(function: Callable[..., object], real: Any, fitting: Any) -> None:
-    def call(x: Any) -> Any:
+def _of(function: Callable[..., object], real: Callable[[Array], Array], fitting: Callable[[ArrayLike], Array]) -> None:
+    def call(x: ArrayLike) -> Array:
         return real(fitting(x))
 
     call.__doc__ = f"`np.emath.{function.__name__}`."

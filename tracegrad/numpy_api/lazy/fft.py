@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from tracegrad.ops.signal import fft
 from tracegrad.typing import Array, ArrayLike, Axes
 
 # A transform along one axis: `line(x, n, axis, norm)`.
-Line = Callable[[Any, Any, int, Any], Any]
+Line = Callable[[Array, int | None, int, str | None], Array]
 
 
 def _norm(norm: str | None) -> str:
@@ -86,14 +85,14 @@ TRANSFORMS: dict[str, Line] = {
 }
 
 
-def line(name: str, a: ArrayLike, n: int | None, axis: int, norm: str | None) -> Any:
+def line(name: str, a: ArrayLike, n: int | None, axis: int, norm: str | None) -> Array:
     """Apply the transform of this name along an axis."""
     x = to_float(*arrays(a))
     return TRANSFORMS[name](x, n, normalize_axis(name, axis, len(x.shape)), norm)
 
 
 # -- along several axes --------------------------------------------------------------------------------------------
-def transform_nd(name: str, x: Array, s: Sequence[Any], axes: Sequence[int], norm: str | None) -> Any:
+def transform_nd(name: str, x: Array, s: Sequence[int | None], axes: Sequence[int], norm: str | None) -> Array:
     """Apply the transform of this name along `axes`, of the lengths `s` (None: unchanged)."""
     axes = [normalize_axis(f"{name}n", axis, len(x.shape)) for axis in axes]
     if not axes:
@@ -116,12 +115,12 @@ def transform_nd(name: str, x: Array, s: Sequence[Any], axes: Sequence[int], nor
     return one(x, length, last, norm)
 
 
-def _lengths(x: Array, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
+def _lengths(x: Array, s: Sequence[int] | None, axes: Sequence[int] | None) -> tuple[list[int | None], list[int]]:
     """Return lengths and axes by NumPy's rules; None stands for the default length."""
     if axes is None:
         axes = range(-len(x.shape) if s is None else -len(s), 0)
     axes = [axis.__index__() for axis in axes]
-    lengths = [None] * len(axes) if s is None else list(s)
+    lengths: list[int | None] = [None] * len(axes) if s is None else list(s)
     if len(lengths) != len(axes):
         raise ValueError(located("Shape and axes have different lengths."))
     return [x.shape[axis] if n == -1 else n for n, axis in zip(lengths, axes)], axes
@@ -135,7 +134,7 @@ def _along_one(name: str) -> None:
     @implements(getattr(np.fft, name), refuses=("out",))
     def transform(
         a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None, out: Array | None = None
-    ) -> Any:
+    ) -> Array:
         return line(name, a, n, axis, norm)
 
 
@@ -144,8 +143,12 @@ def _register_nd(name: str, ending: str) -> None:
 
     @implements(getattr(np.fft, name + ending), refuses=("out",))
     def transform(
-        a: ArrayLike, s: object = None, axes: Axes = default, norm: Any = None, out: Array | None = None
-    ) -> Any:
+        a: ArrayLike,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = default,
+        norm: str | None = None,
+        out: Array | None = None,
+    ) -> Array:
         x = to_float(*arrays(a))
         return transform_nd(name, x, *_lengths(x, s, axes), norm)
 
@@ -166,12 +169,12 @@ def _shifted(x: ArrayLike, axes: Axes, sign: int) -> Array:
 
 
 @implements(np.fft.fftshift)
-def fftshift(x: Any, axes: Sequence[int] | None = None) -> Array:
+def fftshift(x: ArrayLike, axes: Axes = None) -> Array:
     """`np.fft.fftshift`."""
     return _shifted(x, axes, 1)
 
 
 @implements(np.fft.ifftshift)
-def ifftshift(x: Any, axes: Sequence[int] | None = None) -> Array:
+def ifftshift(x: ArrayLike, axes: Axes = None) -> Array:
     """`np.fft.ifftshift`."""
     return _shifted(x, axes, -1)

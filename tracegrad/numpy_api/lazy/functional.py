@@ -20,7 +20,9 @@ from tracegrad.typing import Array, ArrayLike, Axes
 
 
 @implements(np.apply_along_axis)
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any) -> Array:
+def apply_along_axis(
+    func1d: Callable[..., ArrayLike], axis: int, arr: ArrayLike, *args: object, **kwargs: object
+) -> Array:
     """`np.apply_along_axis`: `func1d` is called for each row, as in NumPy."""
     (x,) = arrays(arr)
     k = normalize_axis("apply_along_axis", axis, len(x.shape))
@@ -42,7 +44,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *arg
 
 
 @implements(np.apply_over_axes)
-def apply_over_axes(func: Callable[..., Any], a: ArrayLike, axes: Axes) -> Array:
+def apply_over_axes(func: Callable[[Array, int], Array], a: ArrayLike, axes: Axes) -> Array:
     """`np.apply_over_axes`."""
     (x,) = arrays(a)
     rank = len(x.shape)
@@ -58,7 +60,9 @@ def apply_over_axes(func: Callable[..., Any], a: ArrayLike, axes: Axes) -> Array
 
 
 @implements(np.piecewise)
-def piecewise(x: ArrayLike, condlist: Any, funclist: Sequence[Array], *args: object, **kw: object) -> Any:
+def piecewise(
+    x: ArrayLike, condlist: Any, funclist: Sequence[Callable[..., ArrayLike] | ArrayLike], *args: object, **kw: object
+) -> Array:
     """`np.piecewise`: the functions, which work element by element, are called on the whole array."""
     peer = peer_of(x, condlist, *(f for f in funclist if not callable(f)))
     v = array(x, peer)

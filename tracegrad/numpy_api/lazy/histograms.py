@@ -52,8 +52,10 @@ def _is_count(bins: int) -> bool:
 
 
 # -- edges -----------------------------------------------------------------------------------------------------------
-def _ends(x: Array, bounds: tuple[int, ...] | None) -> tuple[Array | Number, ...]:
+def _ends(x: Array, bounds: tuple[float, float] | None) -> tuple[Array | Number, ...]:
     """Return the first and the last edge of bins of equal width."""
+    first: Array | float
+    last: Array | float
     if bounds is not None:
         first, last = bounds
         if not all(map(is_literal, bounds)):
@@ -72,7 +74,7 @@ def _ends(x: Array, bounds: tuple[int, ...] | None) -> tuple[Array | Number, ...
     return where(same, subtract(first, 0.5), first), where(same, add(last, 0.5), last)
 
 
-def _edges(name: str, x: Array, bins: Any, bounds: tuple[int, ...] | None) -> Array:
+def _edges(name: str, x: Array, bins: Any, bounds: tuple[float, float] | None) -> Array:
     if isinstance(bins, str):
         bins = _estimated(name, x, bins, bounds)
     if not _is_count(bins):
@@ -91,7 +93,7 @@ def _edges(name: str, x: Array, bins: Any, bounds: tuple[int, ...] | None) -> Ar
     return to_dtype(creation.linspace(first, last, bins.__index__() + 1), kind)
 
 
-def _estimated(name: str, x: Array | Number, how: str, bounds: Any) -> int:
+def _estimated(name: str, x: Array, how: str, bounds: tuple[float, float] | None) -> int:
     """Compute the number of bins by one of NumPy's estimators, which is queried."""
     if how not in _ESTIMATORS:
         raise ValueError(located(f"{how!r} is not a valid estimator for `bins`"))
@@ -138,7 +140,9 @@ def _even_bin_of(x: Array, edges: Array, n: int) -> tuple[Array, ...]:
 
 # -- histograms ------------------------------------------------------------------------------------------------------
 @implements(np.histogram_bin_edges)
-def histogram_bin_edges(a: ArrayLike, bins: int = 10, range: Any = None, weights: ArrayLike | None = None) -> Array:
+def histogram_bin_edges(
+    a: ArrayLike, bins: int = 10, range: tuple[float, float] | None = None, weights: ArrayLike | None = None
+) -> Array:
     """`np.histogram_bin_edges`."""
     _require_no_weights(bins, weights)
     return _edges("histogram_bin_edges", raveled(arrays(a)[0]), bins, range)
@@ -157,7 +161,7 @@ def _sums(bin_indices: tuple[Array, ...], inside: Array, weights: Array | None, 
 range_ = range
 
 
-def _weights_of(x: Any, weights: ArrayLike) -> Any:
+def _weights_of(x: Array, weights: ArrayLike) -> Array | None:
     if weights is None:
         return None
     w = array(weights, peer_of(x, weights))
@@ -171,7 +175,7 @@ def _weights_of(x: Any, weights: ArrayLike) -> Any:
 def histogram(
     a: ArrayLike,
     bins: int = 10,
-    range: tuple[int, ...] | None = None,
+    range: tuple[float, float] | None = None,
     density: bool | None = None,
     weights: ArrayLike | None = None,
 ) -> tuple[Array, ...]:

@@ -31,7 +31,7 @@ from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.reduce.isin import is_member
 from tracegrad.ops.reduce.reductions import reduce_any
 from tracegrad.ops.shape.linear import reshape
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 # The most pairs of elements that are compared directly; for more pairs, one side is sorted.
 MAX_PAIRS = 4096
@@ -47,7 +47,7 @@ def _shape(name: str, a: ArrayLike, rank: int | None = None) -> tuple[int, ...]:
 
 
 @implements(np.diag_indices_from)
-def diag_indices_from(arr: ArrayLike) -> Any:
+def diag_indices_from(arr: ArrayLike) -> tuple[NDArray, ...]:
     """`np.diag_indices_from`."""
     shape = _shape("diag_indices_from", arr)
     if len(set(shape)) != 1:
@@ -56,14 +56,14 @@ def diag_indices_from(arr: ArrayLike) -> Any:
 
 
 @implements(np.tril_indices_from)
-def tril_indices_from(arr: ArrayLike, k: int = 0) -> Any:
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[NDArray, NDArray]:
     """`np.tril_indices_from`."""
     rows, columns = _shape("tril_indices_from", arr, 2)
     return np.tril_indices(rows, k, columns)
 
 
 @implements(np.triu_indices_from)
-def triu_indices_from(arr: ArrayLike, k: int = 0) -> Any:
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[NDArray, NDArray]:
     """`np.triu_indices_from`."""
     rows, columns = _shape("triu_indices_from", arr, 2)
     return np.triu_indices(rows, k, columns)
@@ -82,7 +82,7 @@ def _element_strides(dims: tuple[int, ...], order: str) -> list[int]:
     return [math.prod(dims[k + 1 :]) for k in range(len(dims))]
 
 
-def _dims(shape: Any) -> tuple[int, ...]:
+def _dims(shape: int | Sequence[int]) -> tuple[int, ...]:
     return (shape.__index__(),) if hasattr(shape, "__index__") else tuple(n.__index__() for n in shape)
 
 
@@ -100,7 +100,9 @@ def unravel_index(indices: ArrayLike, shape: int | Sequence[int], order: str = "
 
 
 @implements(np.ravel_multi_index)
-def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
+def ravel_multi_index(
+    multi_index: Sequence[ArrayLike], dims: int | Sequence[int], mode: str | tuple[str, ...] = "raise", order: str = "C"
+) -> Any:
     """`np.ravel_multi_index`; with mode "raise", whether all are within range is a query, which leaves a guard."""
     sizes = _dims(dims)
     xs = [to_dtype(x, "int64") for x in arrays(*multi_index)]
@@ -129,7 +131,7 @@ def isin(
     invert: bool = False,
     *,
     kind: object = None,
-) -> Any:
+) -> Array:
     """`np.isin`."""
     x, tests = promoted(arrays(element, test_elements))
     tests = raveled(tests)

@@ -74,7 +74,7 @@ class Vectorized:
             raise TypeError(located(f"wrong number of positional arguments: expected {len(inputs)}, got {count}"))
         return [len([name for name in each.split(",") if name.strip()]) for each in inputs]
 
-    def _gathered(self, results: list[Any], batch_shape: tuple[int, ...], number: int) -> Array:
+    def _gathered(self, results: Sequence[ArrayLike], batch_shape: tuple[int, ...], number: int) -> Array:
         values = arrays(*results)
         dtype = values[0].dtype if self.otypes is None else self.otypes[number]
         values = [to_dtype(x, dtype) for x in values]
@@ -86,7 +86,7 @@ def frompyfunc(func: Callable[..., object], /, nin: int, nout: int, **kwargs: ob
     of_numpy: Any = np.frompyfunc(func, nin, nout, **kwargs)
     traced = Vectorized(func)
 
-    def call(*args: ArrayLike, **kwargs: object) -> Any:
+    def call(*args: ArrayLike, **kwargs: object) -> object:
         return of_numpy(*args, **kwargs) if peer_of(*args) is None else traced(*args, **kwargs)
 
     return call
@@ -150,7 +150,7 @@ class NDIter:
         it: Any = np.nditer(layouts, flags=["multi_index", "zerosize_ok"], order=order)  # type: ignore[call-overload]
         return [it.multi_index for _ in it]
 
-    def _element(self, x: Array) -> Any:
+    def _element(self, x: Array) -> Array:
         index = self.multi_index[len(self.shape) - len(x.shape) :]
         return x[(*(0 if n == 1 else k for k, n in zip(index, x.shape)), ...)]
 
@@ -173,11 +173,12 @@ class NDIter:
         results = tuple(map(self._element, self.operands))
         return results if self._is_multiple else results[0]
 
-    def __getitem__(self, number: int) -> Any:
+    def __getitem__(self, number: int) -> Array:
         return self._element(self.operands[number])
 
-    def __setitem__(self, number: int, value: Any) -> None:
-        self._element(self.operands[number])[...] = value
+    def __setitem__(self, number: int, value: ArrayLike) -> None:
+        element: Any = self._element(self.operands[number])
+        element[...] = value
 
     def __len__(self) -> int:
         return self.itersize
@@ -194,7 +195,7 @@ class NDIter:
     def __iter__(self) -> NDIter:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Array | tuple[Array, ...]:
         if self._started:
             self._at += 1
         self._started = True
@@ -215,19 +216,19 @@ class NDIter:
 class Broadcast:
     """`np.broadcast`: the common shape of arrays, and tuples of their elements."""
 
-    def __init__(self, *args: Any):
+    def __init__(self, *args: ArrayLike):
         self._arrays = arrays(*args)
         self.shape = broadcast_shapes("broadcast", *(x.shape for x in self._arrays))
         self.ndim = self.nd = len(self.shape)
         self.size, self.numiter = int(np.prod(self.shape)), len(args)
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+    def __iter__(self) -> Iterator[tuple[Array, ...]]:
         expanded = [broadcast_to(x, self.shape) for x in self._arrays]
         return (tuple(x[index] for x in expanded) for index in np.ndindex(self.shape))
 
 
 # -- arrays from iterators -------------------------------------------------------------------------------------------
-def fromiter(iter: Iterable[Array], dtype: DTypeLike, count: int = -1, *, like: Array | None = None) -> Any:
+def fromiter(iter: Iterable[Array], dtype: DTypeLike, count: int = -1, *, like: Array | None = None) -> Array:
     """`np.fromiter`."""
     elements = list(iter if count < 0 else itertools.islice(iter, count))
     if len(elements) < count:
@@ -235,7 +236,7 @@ def fromiter(iter: Iterable[Array], dtype: DTypeLike, count: int = -1, *, like: 
     return creation.array(elements, dtype)
 
 
-def asarray_chkfinite(a: Array, dtype: DTypeLike = None, order: str | None = None) -> Any:
+def asarray_chkfinite(a: ArrayLike, dtype: DTypeLike = None, order: str | None = None) -> Array:
     """`np.asarray_chkfinite`; whether all elements are finite is a query, which leaves a guard."""
     result = creation.asarray(a, dtype, order)
     if result.dtype.kind in "fc" and not bool(np.all(np.isfinite(result))):
@@ -276,7 +277,7 @@ def _as_operand(x: ArrayLike, peer: Carrier | None, ndmin: int, trans1d: int) ->
     return transpose(result, perm=perm)
 
 
-def grid(key: Any, sparse: bool) -> Any:
+def grid(key: slice | tuple[slice, ...], sparse: bool) -> Array | tuple[Array, ...]:
     """`np.mgrid[key]`, or `np.ogrid[key]`, which is `sparse`."""
     if isinstance(key, slice):
         return _range(key)
@@ -288,10 +289,11 @@ def grid(key: Any, sparse: bool) -> Any:
     return tuple(open_) if sparse else stack([broadcast_to(x, shape) for x in open_])
 
 
-def _range(x: slice) -> Any:
+def _range(x: slice) -> Array:
     start = 0 if x.start is None else x.start
     if isinstance(x.step, complex):
-        return creation.linspace(start, x.stop, int(abs(x.step)))
+        samples: Array = creation.linspace(start, x.stop, int(abs(x.step)))
+        return samples
     if x.stop is None:
         raise ShapeError(located("np.r_: a slice needs an end"))
     return creation.arange(start, x.stop, 1 if x.step is None else x.step)

@@ -16,12 +16,12 @@ from tracegrad.ops.core.op import normalize_axes
 from tracegrad.ops.elementwise.table import divide, isnan, less_equal, logical_and, logical_not, subtract
 from tracegrad.ops.elementwise.table import where as _where
 from tracegrad.ops.reduce.reductions import squares
-from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
+from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike, Number
 
 UNSET: Any = np._NoValue
 
 
-def _one(a: Any) -> Array:
+def _one(a: object) -> Array:
     return arrays(a)[0]
 
 
@@ -38,8 +38,14 @@ def filled(x: Array, value: float) -> Array:
 
 # -- extrema ---------------------------------------------------------------------------------------------------------
 def _extreme(
-    of: Callable[..., Any], worst: float, a: ArrayLike, axis: Any, keepdims: bool, initial: Any, where: Any
-) -> Any:
+    of: Callable[..., Array],
+    worst: float,
+    a: ArrayLike,
+    axis: Axes,
+    keepdims: bool,
+    initial: Array | Number,
+    where: ArrayLike,
+) -> Array:
     x = _one(a)
     if x.dtype.kind not in "fc":
         return of(x, axis, None, keepdims, initial, where)
@@ -55,9 +61,9 @@ def nanmax(
     axis: Axes = None,
     out: Array | None = None,
     keepdims: bool = False,
-    initial: object = UNSET,
+    initial: Array | Number = UNSET,
     where: ArrayLike = True,
-) -> Any:
+) -> Array:
     """`np.nanmax`."""
     return _extreme(reductions.max, -math.inf, a, axis, keepdims, initial, where)
 
@@ -68,14 +74,14 @@ def nanmin(
     axis: Axes = None,
     out: Array | None = None,
     keepdims: bool = False,
-    initial: object = UNSET,
+    initial: Array | Number = UNSET,
     where: ArrayLike = True,
-) -> Any:
+) -> Array:
     """`np.nanmin`."""
     return _extreme(reductions.min, math.inf, a, axis, keepdims, initial, where)
 
 
-def _arg(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: bool) -> Any:
+def _arg(of: Callable[..., Array], worst: float, a: ArrayLike, axis: int | None, keepdims: bool) -> Array:
     x = _one(a)
     if x.dtype.kind not in "fc":
         return of(x, axis, keepdims=keepdims)
@@ -85,13 +91,13 @@ def _arg(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: bool
 
 
 @implements(np.nanargmax, refuses=("out",))
-def nanargmax(a: ArrayLike, axis: int | None = None, out: Array | None = None, *, keepdims: bool = False) -> Any:
+def nanargmax(a: ArrayLike, axis: int | None = None, out: Array | None = None, *, keepdims: bool = False) -> Array:
     """`np.nanargmax`; whether a slice is all nan is a query, which leaves a guard."""
     return _arg(reductions.argmax, -math.inf, a, axis, keepdims)
 
 
 @implements(np.nanargmin, refuses=("out",))
-def nanargmin(a: ArrayLike, axis: int | None = None, out: Array | None = None, *, keepdims: bool = False) -> Any:
+def nanargmin(a: ArrayLike, axis: int | None = None, out: Array | None = None, *, keepdims: bool = False) -> Array:
     """`np.nanargmin`; whether a slice is all nan is a query, which leaves a guard."""
     return _arg(reductions.argmin, math.inf, a, axis, keepdims)
 
@@ -104,21 +110,21 @@ def nanprod(
     dtype: DTypeLike = None,
     out: Array | None = None,
     keepdims: bool = False,
-    initial: object = UNSET,
+    initial: Array | Number = UNSET,
     where: ArrayLike = True,
-) -> Any:
+) -> Array:
     """`np.nanprod`."""
     return reductions.prod(filled(_one(a), 1.0), axis, dtype, None, keepdims, initial, where)
 
 
 @implements(np.nancumsum, refuses=("out",))
-def nancumsum(a: ArrayLike, axis: Axes = None, dtype: DTypeLike = None, out: Array | None = None) -> Any:
+def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike = None, out: Array | None = None) -> Array:
     """`np.nancumsum`."""
     return reductions.cumsum(filled(_one(a), 0.0), axis, dtype)
 
 
 @implements(np.nancumprod, refuses=("out",))
-def nancumprod(a: ArrayLike, axis: Axes = None, dtype: DTypeLike = None, out: Array | None = None) -> Any:
+def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike = None, out: Array | None = None) -> Array:
     """`np.nancumprod`."""
     return reductions.cumprod(filled(_one(a), 1.0), axis, dtype)
 
@@ -134,7 +140,7 @@ def nanvar(
     *,
     where: ArrayLike = True,
     mean: ArrayLike = UNSET,
-    correction: Any = UNSET,
+    correction: float = UNSET,
 ) -> Array:
     """`np.nanvar`; nan if no more than `ddof` elements remain."""
     x = to_dtype(to_float(_one(a)), dtype)
@@ -162,7 +168,7 @@ def nanstd(
     *,
     where: ArrayLike = True,
     mean: ArrayLike = UNSET,
-    correction: object = UNSET,
+    correction: float = UNSET,
 ) -> Array:
     """`np.nanstd`: the square root of `np.nanvar`."""
     return reductions.root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))

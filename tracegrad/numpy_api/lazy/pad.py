@@ -13,7 +13,7 @@ from tracegrad.numpy_api.creation import linspace
 from tracegrad.numpy_api.joining import along, concatenate, picked
 from tracegrad.numpy_api.lazy.quantiles import median
 from tracegrad.numpy_api.memory_layout import in_memory_order
-from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype
+from tracegrad.numpy_api.operands import alias, arrays, constant, peer_of, to_dtype
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.core.op import normalize_axis
@@ -32,7 +32,7 @@ _STATISTICS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _one(a: Any) -> Any:
+def _one(a: object) -> Array:
     return arrays(a)[0]
 
 
@@ -58,7 +58,7 @@ def _ramps(x: Array, axis: int, widths: tuple[int, int], ends: tuple[Array, Arra
     return [ramp(ends[0], first, widths[0]), x, flip(ramp(ends[1], last, widths[1]), axes=(axis,))]
 
 
-def _statistic(of: Callable[..., Any]) -> Callable[..., object]:
+def _statistic(of: Callable[..., Array]) -> Callable[..., list[Array]]:
     def padded(x: Array, axis: int, widths: tuple[int, int], lengths: tuple[Array, Array]) -> list[Array]:
         n = x.shape[axis]
         low, high = (n if m is None else min(int(m), n) for m in lengths)
@@ -75,7 +75,7 @@ def _statistic(of: Callable[..., Any]) -> Callable[..., object]:
     return padded
 
 
-def _odd(mode: str) -> Callable[..., object]:
+def _odd(mode: str) -> Callable[..., list[Array]]:
     """Make the padding of `reflect_type="odd"`: reflected about the points at the edges."""
     skip = 1 if mode == "reflect" else 0
 
@@ -131,7 +131,7 @@ _BY_VALUE: dict[str, Callable[..., Any]] = {
 
 # -- np.pad ------------------------------------------------------------------------------------------------------------
 @implements(np.pad)
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Array:
     """`np.pad` with the modes that have a name; the new elements of mode empty are zeros."""
     x = _one(array)
     rank = len(x.shape)
@@ -155,7 +155,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
             out = _pad_by_index(out, k, np.pad(np.arange(x.shape[k]), pair, mode=mode).tolist())
         elif any(pair):
             out = concatenate(_BY_VALUE[mode](out, k, pair, value_pairs[k]), k)
-    return in_memory_order(out if out is not x else x._alias(), "A", x)
+    return in_memory_order(out if out is not x else alias(x), "A", x)
 
 
 def _pairs(values: ArrayLike, rank: int) -> list[tuple[Any, Any]]:

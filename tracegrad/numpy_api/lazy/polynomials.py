@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracegrad.ops.core.elementwise_op import Elementwise
 
 
-def _coefficients(name: str, *values: Any) -> list[Any]:
+def _coefficients(name: str, *values: object) -> list[Array]:
     plain = [p.coeffs if isinstance(p, np.poly1d) else p for p in values]
     xs = [reshape(x, shape=(1,)) if not x.shape else x for x in arrays(*plain)]
     if any(len(x.shape) != 1 for x in xs):
@@ -42,8 +42,12 @@ class Polynomial(np.poly1d):
     """`np.poly1d` with traced coefficients; NumPy's functions give traced results for it, too."""
 
     def __array_function__(
-        self, function: Callable[..., object], types: tuple[type, ...], args: Any, kwargs: Any
-    ) -> Any:
+        self,
+        function: Callable[..., object],
+        types: tuple[type, ...],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
         if function not in _OF_POLYNOMIALS:
             args = tuple([x.coeffs if isinstance(x, np.poly1d) else x for x in args])
         return dispatch_function(function, args, kwargs)
@@ -53,7 +57,7 @@ def _traced_too(name: str) -> None:
     of_numpy = getattr(np.poly1d, name)
 
     @functools.wraps(of_numpy)
-    def method(self: Any, *args: object, **kwargs: object) -> Any:
+    def method(self: np.poly1d, *args: object, **kwargs: object) -> object:
         result = of_numpy(self, *args, **kwargs)
         if isinstance(result, tuple):
             return tuple(map(polynomial, result))
@@ -81,7 +85,7 @@ for _name in (
 _OF_POLYNOMIALS = (np.polyadd, np.polysub, np.polymul, np.polydiv, np.polyder, np.polyint, np.polyval)
 
 
-def polynomial(c_or_r: Any, r: bool = False, variable: str | None = None) -> Any:
+def polynomial(c_or_r: Any, r: bool = False, variable: str | None = None) -> np.poly1d:
     """`np.poly1d` in traced code."""
     args = c_or_r.coeffs if isinstance(c_or_r, np.poly1d) else c_or_r
     kind = np.poly1d if peer_of(args) is None else Polynomial
@@ -99,7 +103,7 @@ def of_coefficients(variable: str, coefficients: Any) -> Any:
 treat_as(Polynomial, np.poly1d)
 
 
-def _like_operands(result: Array, *operands: object) -> Array | Polynomial:
+def _like_operands(result: Array, *operands: object) -> Array | np.poly1d:
     """Return the result as a `np.poly1d` if an operand is one."""
     return polynomial(result) if any(isinstance(p, np.poly1d) for p in operands) else result
 
@@ -116,7 +120,7 @@ def polyval(p: Any, x: Any) -> Any:
     return out
 
 
-def _ones(shape: tuple[int, ...], like: Any) -> Array:
+def _ones(shape: tuple[int, ...], like: Array) -> Array:
     one: Any = 1.0 if like.dtype.kind == "f" else 1
     return constant(full(shape=shape, value=one, dtype=like.dtype.name), peer_of(like))
 
@@ -125,7 +129,7 @@ _MAX_UNROLLED = 8  # columns that are unrolled into products; for more, a scan c
 
 
 @implements(np.vander)
-def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Any:
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """`np.vander`."""
     (v,) = arrays(x)
     if len(v.shape) != 1:
@@ -217,32 +221,33 @@ def _covariance(x: Array, scale: Array | Number, rest: Array, cov: object) -> Ar
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
-def _sum(a1: ArrayLike, a2: ArrayLike, of: Elementwise, name: str) -> Any:
+def _sum(a1: ArrayLike | np.poly1d, a2: ArrayLike | np.poly1d, of: Elementwise, name: str) -> Array | np.poly1d:
     x, y = _coefficients(name, a1, a2)
     n = max(x.shape[0], y.shape[0])
     return _like_operands(of(_padded(x, n - x.shape[0], 0), _padded(y, n - y.shape[0], 0)), a1, a2)
 
 
 @implements(np.polyadd)
-def polyadd(a1: ArrayLike, a2: ArrayLike) -> Any:
+def polyadd(a1: ArrayLike | np.poly1d, a2: ArrayLike | np.poly1d) -> Array | np.poly1d:
     """`np.polyadd`."""
     return _sum(a1, a2, add, "polyadd")
 
 
 @implements(np.polysub)
-def polysub(a1: ArrayLike, a2: ArrayLike) -> Any:
+def polysub(a1: ArrayLike | np.poly1d, a2: ArrayLike | np.poly1d) -> Array | np.poly1d:
     """`np.polysub`."""
     return _sum(a1, a2, subtract, "polysub")
 
 
 @implements(np.polymul)
-def polymul(a1: ArrayLike, a2: ArrayLike) -> Array | Polynomial:
+def polymul(a1: ArrayLike | np.poly1d, a2: ArrayLike | np.poly1d) -> Array | np.poly1d:
     """`np.polymul`."""
-    return _like_operands(convolve(*_coefficients("polymul", a1, a2)), a1, a2)
+    x, y = _coefficients("polymul", a1, a2)
+    return _like_operands(convolve(x, y), a1, a2)
 
 
 @implements(np.polydiv)
-def polydiv(u: Polynomial, v: ArrayLike) -> tuple[Any, Any]:
+def polydiv(u: ArrayLike | np.poly1d, v: ArrayLike | np.poly1d) -> tuple[Array | np.poly1d, Array | np.poly1d]:
     """`np.polydiv`; leading coefficients of the remainder that are 0 are not removed."""
     x, y = promoted([to_float(c) for c in _coefficients("polydiv", u, v)])
     m, n = x.shape[0], y.shape[0]
@@ -259,7 +264,7 @@ def polydiv(u: Polynomial, v: ArrayLike) -> tuple[Any, Any]:
 
 
 @implements(np.polyder)
-def polyder(p: ArrayLike, m: int = 1) -> Array | Polynomial:
+def polyder(p: ArrayLike | np.poly1d, m: int = 1) -> Array | np.poly1d:
     """`np.polyder`."""
     (c,) = _coefficients("polyder", p)
     times = m.__index__()
@@ -272,7 +277,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array | Polynomial:
 
 
 @implements(np.polyint)
-def polyint(p: ArrayLike, m: int = 1, k: Sequence[float] | None = None) -> Any:
+def polyint(p: ArrayLike | np.poly1d, m: int = 1, k: Sequence[float] | None = None) -> Array | np.poly1d:
     """`np.polyint`."""
     (c,) = _coefficients("polyint", p)
     c, times = to_float(c), m.__index__()

@@ -83,7 +83,7 @@ def _with_axes_last(name: str, a: ArrayLike, axis: Axes) -> tuple[Array, tuple[i
 LEAST_SELECTED = 1024  # elements of a row, from which on a selection replaces the sort
 
 
-def _sorted(x: Array) -> Any:
+def _sorted(x: Array) -> Array:
     if x.dtype.kind == "c":
         return sort(x)
     return sorting.sort(x, axis=len(x.shape) - 1, descending=False, stable=False)[0]
@@ -98,7 +98,7 @@ def _at(x: Array, k: int) -> Array:
 @implements(np.median, refuses=("out",))
 def median(
     a: ArrayLike, axis: Axes = None, out: Array | None = None, overwrite_input: bool = False, keepdims: bool = False
-) -> Any:
+) -> Array:
     """`np.median`; if there are two middle elements, each has half of the derivative."""
     (x,) = arrays(a)
     if not size_of(x) and x.dtype.kind != "c":
@@ -128,7 +128,7 @@ def nanmedian(
     return reshape(result, shape=saved) if keepdims else result
 
 
-def _count(rows: Any) -> Array:
+def _count(rows: Array) -> Array:
     return reduce_sum(to_dtype(logical_not(isnan(rows)), "int64"), axes=(len(rows.shape) - 1,))
 
 

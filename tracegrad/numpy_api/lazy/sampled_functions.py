@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
 @implements(np.interp)
 def interp(
     x: ArrayLike,
-    xp: Sequence[float],
-    fp: Sequence[float],
+    xp: ArrayLike,
+    fp: ArrayLike,
     left: Array | Number | None = None,
     right: Array | Number | None = None,
-    period: object = None,
+    period: float | None = None,
 ) -> Array:
     """`np.interp`, with derivatives with respect to all arguments; at a corner, those of the piece on the right."""
     peer = peer_of(x, xp, fp, left, right, period)
@@ -64,7 +65,7 @@ def interp(
     return _interpolated(v, points, values, left, right)
 
 
-def _periodic(x: Array, xp: Array | Number, fp: Any, period: Any) -> tuple[Array, Array, Array]:
+def _periodic(x: Array, xp: Array, fp: Array, period: float) -> tuple[Array, Array, Array]:
     """Sort the points of one period, and add a neighbouring point at either end."""
     period = abs(period)
     x, xp = remainder(x, period), remainder(xp, period)
@@ -75,7 +76,7 @@ def _periodic(x: Array, xp: Array | Number, fp: Any, period: Any) -> tuple[Array
     return x, xp, concatenate([along(fp, 0, n - 1, n), fp, along(fp, 0, 0, 1)])
 
 
-def _interpolated(x: Array, xp: Array, fp: Array, left: Any, right: Any) -> Array:
+def _interpolated(x: Array, xp: Array, fp: Array, left: Array | Number | None, right: Array | Number | None) -> Array:
     n = xp.shape[0]
     first, last = (reshape(along(u, 0, k, k + 1), shape=()) for u, k in ((xp, 0), (xp, n - 1)))
     low, high = (reshape(along(fp, 0, k, k + 1), shape=()) for k in (0, n - 1))
@@ -131,7 +132,9 @@ def _axis_gradient(x: Array, axis: int, h: Any, order: int) -> Array:
     return concatenate([ends[0], *inner, ends[1]], axis)
 
 
-def _even(x: Array, axis: int, h: Any, n: int, at: Any, order: int) -> tuple[list[Array], tuple[Array, ...]]:
+def _even(
+    x: Array, axis: int, h: Array | float, n: int, at: Callable[[int], Array], order: int
+) -> tuple[list[Array], tuple[Array, ...]]:
     inner = [divide(subtract(along(x, axis, 2, n), along(x, axis, 0, n - 2)), multiply(2.0, h))] if n > 2 else []
     if order == 1:
         return inner, (divide(subtract(at(1), at(0)), h), divide(subtract(at(-1), at(-2)), h))
@@ -140,12 +143,14 @@ def _even(x: Array, axis: int, h: Any, n: int, at: Any, order: int) -> tuple[lis
     return inner, ends
 
 
-def _sum(factors: list[Any], terms: list[Any]) -> Array:
+def _sum(factors: Sequence[Array | float], terms: Sequence[Array]) -> Array:
     a, b, c = (multiply(f, p) for f, p in zip(factors, terms))
     return add(add(a, b), c)
 
 
-def _uneven(x: Array, axis: int, spacings: Array, n: int, at: Any, order: int) -> tuple[list[Any], tuple[Any, Any]]:
+def _uneven(
+    x: Array, axis: int, spacings: Array, n: int, at: Callable[[int], Array], order: int
+) -> tuple[list[Array], tuple[Array, Array]]:
     m = n - 1
 
     def spacing(k: int) -> Array:

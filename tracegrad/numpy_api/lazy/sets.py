@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,22 +16,24 @@ from tracegrad.ops.elementwise.table import logical_not, logical_xor, not_equal
 from tracegrad.typing import Array, ArrayLike, Axes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
 
 
-def _flattened(*xs: ArrayLike) -> list[Any]:
+def _flattened(*xs: ArrayLike) -> list[Array]:
     """Flatten each array, all to their common dtype."""
     return [raveled(x) for x in promoted(arrays(*xs))]
 
 
 @implements(np.union1d)
-def union1d(ar1: ArrayLike, ar2: Sequence[int]) -> Array:
+def union1d(ar1: ArrayLike, ar2: ArrayLike) -> Array:
     """`np.union1d`."""
     return np.unique(np.concatenate(_flattened(ar1, ar2)))
 
 
 @implements(np.intersect1d)
-def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, return_indices: bool = False) -> Any:
+def intersect1d(
+    ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, return_indices: bool = False
+) -> Array | tuple[Array, Array, Array]:
     """`np.intersect1d`."""
     x, y = _flattened(ar1, ar2)
     if not return_indices:
@@ -42,7 +44,7 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, ret
     return x[both], i[both], j[isin(y, x)]
 
 
-def _placed(x: Any, distinct: bool) -> Any:
+def _placed(x: Array, distinct: bool) -> tuple[Array, Array]:
     """Return the different elements in ascending order, and their positions."""
     if not distinct:
         return np.unique(x, return_index=True)
@@ -67,7 +69,7 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False) -> Arr
 
 
 @implements(np.trim_zeros)
-def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Axes = None) -> Any:
+def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: Axes = None) -> Array:
     """`np.trim_zeros`; the positions of the ends are queries, which leave guards."""
     (x,) = arrays(filt)
     ends = trim.lower()

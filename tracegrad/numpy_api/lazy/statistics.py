@@ -27,7 +27,7 @@ from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
 @implements(np.average)
 def average(
     a: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, returned: bool = False, *, keepdims: bool = False
-) -> Any:
+) -> Array | tuple[Array, Array]:
     """`np.average`."""
     if weights is None:
         x = to_float(arrays(a)[0])
@@ -69,7 +69,7 @@ def _variables(x: Array, rowvar: bool) -> Array:
     return x if rowvar else transpose(x, perm=(1, 0))
 
 
-def _weights(name: str, weights: ArrayLike, n: int) -> Any:
+def _weights(name: str, weights: ArrayLike, n: int) -> Array:
     (w,) = arrays(weights)
     if len(w.shape) != 1 or w.shape[0] != n:
         raise ShapeError(located(f"cov: {name} of shape {w.shape} do not fit {n} observations"))
@@ -122,7 +122,7 @@ def corrcoef(
     ddof: object = None,
     *,
     dtype: DTypeLike = None,
-) -> Any:
+) -> Array:
     """`np.corrcoef`."""
     c = cov(x, y, rowvar, dtype=dtype)
     if not c.shape:

@@ -24,10 +24,12 @@ from tracegrad.typing import Array, ArrayLike, Axes, NDArray
 MAX_WINDOW_SIZE = 64
 
 
-def _of_known_size(x: ArrayLike) -> Any:
+def _of_known_size(x: ArrayLike) -> Array:
     """Return the array; for a masked selection, the selected elements."""
     (v,) = arrays(x)
-    return v._as_exact() if hasattr(v, "_as_exact") else v
+    carried: Any = v
+    exact: Array = carried._as_exact() if hasattr(v, "_as_exact") else v
+    return exact
 
 
 @implements(_sliding_window_view)
@@ -88,7 +90,7 @@ def as_strided(
 ) -> Any:
     """`np.lib.stride_tricks.as_strided`, within the elements of `x`; overlapping views must not be updated."""
     v = _of_known_size(x)
-    layout = v._visible_layouts(v)[0] if isinstance(v, Carrier) else v  # type: ignore[attr-defined]
+    layout: Any = v._visible_layouts(v)[0] if isinstance(v, Carrier) else v  # type: ignore[attr-defined]
     if not layout.flags.c_contiguous:
         raise refuse("np.lib.stride_tricks.as_strided of an array that is not contiguous", "copy it before")
     shape = v.shape if shape is None else tuple(n.__index__() for n in shape)

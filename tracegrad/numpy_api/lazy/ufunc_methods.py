@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.duplicate_indices import is_known
 from tracegrad.numpy_api.joining import along, concatenate
 from tracegrad.numpy_api.lazy.nanfunctions import nanmax, nanmin
-from tracegrad.numpy_api.operands import array, arrays, peer_of, to_dtype
+from tracegrad.numpy_api.operands import alias, array, arrays, peer_of, to_dtype
 from tracegrad.numpy_api.registry import NO_VALUE, UFUNC_METHODS, public_ufunc, refuse, write
 from tracegrad.numpy_api.shapes import broadcast_to, moveaxis
 from tracegrad.ops.core.op import normalize_axes, normalize_axis
@@ -62,10 +62,6 @@ def _checked(function: Ufunc, method: str) -> str:
     return name
 
 
-def _copied(x: Any) -> Any:
-    return x._alias() if hasattr(x, "_alias") else x.copy()
-
-
 def _written(function: Ufunc, method: str, out: Array | None, result: Array) -> Array:
     target = (out if isinstance(out, tuple) else (out,)) if out is not None else (None,)
     return result if target[0] is None else write(f"{public_ufunc(function)}.{method}", target, result)
@@ -90,7 +86,7 @@ def _accumulated(function: Ufunc, x: Array, axis: int, method: str) -> list[Arra
     return list(_chain(function, [along(x, axis, k, k + 1) for k in range(n)]))
 
 
-def _chain(function: Ufunc, parts: list[Array]) -> Any:
+def _chain(function: Ufunc, parts: list[Array]) -> Iterator[Array]:
     result = parts[0]
     yield result
     for part in parts[1:]:
@@ -98,7 +94,7 @@ def _chain(function: Ufunc, parts: list[Array]) -> Any:
         yield result
 
 
-def _invert_tail(x: Array, axis: int, iteration: Callable[[Any], Any]) -> Array:
+def _invert_tail(x: Array, axis: int, iteration: Callable[[Array], Array]) -> Array:
     """Apply the inverse operation to all but the first elements of `x` along the axis."""
     n = x.shape[axis]
     return concatenate([along(x, axis, 0, 1), iteration(along(x, axis, 1, n))], axis) if n > 1 else x
@@ -111,7 +107,7 @@ def _hypotenuse(x: Array, axes: Axes) -> Array:
 
 
 # Reductions of floats along some axes that have a rule of their own.
-_REDUCED: dict[str, Callable[[Any, tuple[int, ...]], Any]] = {
+_REDUCED: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "fmax": nanmax,
     "fmin": nanmin,
     "logaddexp": lambda x, axes: reduction.logsumexp(x, axes=axes),
@@ -119,7 +115,7 @@ _REDUCED: dict[str, Callable[[Any, tuple[int, ...]], Any]] = {
 }
 
 
-def _reduced(function: Ufunc, x: Array, axes: tuple[int, ...]) -> Any:
+def _reduced(function: Ufunc, x: Array, axes: tuple[int, ...]) -> Array:
     name = function.__name__
     if name == "logical_xor":
         return to_dtype(remainder(reductions.sum(to_dtype(x, bool), axes), 2), bool)
@@ -134,7 +130,7 @@ def _reduced(function: Ufunc, x: Array, axes: tuple[int, ...]) -> Any:
     return x
 
 
-def _reduced_along(function: Ufunc, x: Array, axis: int) -> Any:
+def _reduced_along(function: Ufunc, x: Array, axis: int) -> Array:
     rest = (*x.shape[:axis], *x.shape[axis + 1 :])
     if function is np.subtract:
         return reductions.sum(_invert_tail(x, axis, negative), axis, x.dtype)
@@ -190,7 +186,7 @@ def reduce(
     else:
         result = _reduced(function, x, axes)
         if all(x.shape[k] == 1 for k in axes):
-            result = _copied(result)
+            result = alias(result)
         result = result if initial is None else function(initial, result)
     result = keep_axes(result, x.shape, axes) if keepdims else result
     return _written(function, "reduce", out, result)
@@ -207,7 +203,7 @@ def _doubled(function: Ufunc, x: Array, axis: int) -> Array:
     return x
 
 
-_ACCUMULATED: dict[str, Callable[[Any, int], Any]] = {
+_ACCUMULATED: dict[str, Callable[[Array, int], Array]] = {
     "subtract": lambda x, axis: scans.cumsum(_invert_tail(x, axis, negative), axis=axis),
     "multiply": lambda x, axis: reductions.cumprod(x, axis),
     "maximum": lambda x, axis: _doubled(np.maximum, x, axis) if x.dtype.kind == "c" else partition.cummax(x, axis=axis),
@@ -228,7 +224,7 @@ def accumulate(function: Ufunc, a: Array, axis: int = 0, dtype: DTypeLike = None
         x = to_dtype(x, bool)
     k = normalize_axis(name, axis, len(x.shape))
     if x.shape[k] < 2:
-        result = _copied(x)
+        result = alias(x)
     elif name in _ACCUMULATED:
         result = _ACCUMULATED[name](x, k)
     elif name in ASSOCIATIVE:
@@ -304,11 +300,11 @@ def _at_traced(function: Ufunc, a: Any, entries: tuple[Any, ...], b: ArrayLike) 
         a[index] = function(a[index], *((values[k],) if function.nin == 2 else ()))
 
 
-def _has_slices(entries: tuple[Any, ...]) -> bool:
+def _has_slices(entries: tuple[object, ...]) -> bool:
     return any(isinstance(x, slice) or x is None or x is Ellipsis for x in entries)
 
 
-def _is_known(entry: Any) -> bool:
+def _is_known(entry: object) -> bool:
     if isinstance(entry, list | tuple):
         return all(map(_is_known, entry))
     return is_known(entry)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @implements(np.unique)
 def unique(
-    ar: Any,
+    ar: ArrayLike,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,

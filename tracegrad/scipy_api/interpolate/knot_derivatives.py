@@ -12,7 +12,7 @@ import numpy as np
 from tracegrad.typing import Array
 
 
-def _spacings(x: Array, y: Array) -> Any:
+def _spacings(x: Array, y: Array) -> Array:
     """Return the distances between knots, as a column for values `y`."""
     return (x[1:] - x[:-1]).reshape(-1, *(1,) * (len(y.shape) - 1))
 
@@ -53,7 +53,7 @@ def _end(h: Array, g: Array, m: Array, n: Array) -> Array:
     return np.where(np.sign(result) != np.sign(m), 0.0, np.where(steep, 3.0 * m, result))
 
 
-def akima(x: Array, y: Array, modified: bool) -> Any:
+def akima(x: Array, y: Array, modified: bool) -> Array:
     """Compute derivatives by H. Akima, or by MATLAB's modification ("makima").
 
     "A new method of interpolation and smooth curve fitting based on local procedures" (1970).
@@ -79,4 +79,5 @@ def akima(x: Array, y: Array, modified: bool) -> Any:
     total = right + left
     known = total > 1e-9 * np.max(total)
     share = left / np.where(known, total, 1.0)
-    return np.where(known, m[1:-2] + share * (m[2:-1] - m[1:-2]), 0.5 * (m[3:] + m[:-3]))
+    result: Array = np.where(known, m[1:-2] + share * (m[2:-1] - m[1:-2]), 0.5 * (m[3:] + m[:-3]))
+    return result

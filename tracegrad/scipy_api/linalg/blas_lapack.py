@@ -32,12 +32,12 @@ _BLAS = {
 }
 
 
-def of_fortran(value: Any) -> Any:
+def of_fortran(value: Callable[..., object]) -> Callable[..., object]:
     """Return the replacement of a BLAS or LAPACK routine in traced code."""
     name = value.__name__.split()[-1]  # "function dgemm"
     letter, kind = name[:1], name[1:]
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if dispatch_operand((*args, *kwargs.values())) is None:
             return value(*args, **kwargs)
         replacement = _ROUTINES.get(kind)
@@ -87,8 +87,9 @@ def _gemv(
     return result if y is None else result + beta * y
 
 
-def _dot(x: Array, y: Array) -> Any:
-    return np.sum(x * y)
+def _dot(x: Array, y: Array) -> Array:
+    result: Array = np.sum(x * y)
+    return result
 
 
 _ROUTINES: dict[str, Callable[..., Any]] = {

@@ -18,7 +18,7 @@ from tracegrad.numpy_api.registry import UFUNCS
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.registry import SHADOWS
 from tracegrad.scipy_api.special import call
-from tracegrad.typing import Array, Number
+from tracegrad.typing import Array
 
 Function = Callable[..., Any]
 
@@ -35,9 +35,10 @@ gammainc, gammaincc, gammaincinv = map(of_special, ("gammainc", "gammaincc", "ga
 betainc, betaincc, betaincinv = map(of_special, ("betainc", "betaincc", "betaincinv"))
 
 
-def xlog1my(x: Array, y: Array) -> Any:
+def xlog1my(x: Array, y: Array) -> Array:
     """Compute x * log(1 - y), and 0 if x is 0 and y is not nan."""
-    return xlog1py(x, -y)
+    result: Array = xlog1py(x, -y)
+    return result
 
 
 @dataclass(frozen=True)
@@ -65,46 +66,53 @@ class Law:
     powers: Function | None = None  # the density by its factors, which may be 0 or infinite
 
 
-def _t_log(z: Array, df: Array) -> Any:
+def _t_log(z: Array, df: Array) -> Array:
     half = (df + 1.0) * 0.5
-    return gammaln(half) - gammaln(df * 0.5) - 0.5 * (np.log(df) + _LOG_PI) - half * np.log1p(z * z / df)
+    result: Array = gammaln(half) - gammaln(df * 0.5) - 0.5 * (np.log(df) + _LOG_PI) - half * np.log1p(z * z / df)
+    return result
 
 
-def _f_log(z: Array, n: Array | Number, m: Array) -> Any:
+def _f_log(z: Array, n: Array, m: Array) -> Array:
     n, m = n * 0.5, m * 0.5
-    return n * np.log(n) + m * np.log(m) + xlogy(n - 1.0, z) - (n + m) * np.log(m + n * z) - betaln(n, m)
+    result: Array = n * np.log(n) + m * np.log(m) + xlogy(n - 1.0, z) - (n + m) * np.log(m + n * z) - betaln(n, m)
+    return result
 
 
-def _f_share(z: Array, n: float, m: Array) -> Array:
+def _f_share(z: Array, n: Array, m: Array) -> Array:
     return n * z / (m + n * z)
 
 
-def _t_ppf(q: Any, df: Array) -> Array:
+def _t_ppf(q: Array, df: Array) -> Array:
     none = q == 0.0  # SciPy's stdtrit returns inf there
     return np.where(none, np.log(np.where(none, q, 1.0)), call("stdtrit", df, np.where(none, 0.5, q)))
 
 
-def _gamma_powers(z: Array, a: Array) -> Any:
-    return z ** (a - 1.0) * np.exp(-z - gammaln(a))
+def _gamma_powers(z: Array, a: Array) -> Array:
+    result: Array = z ** (a - 1.0) * np.exp(-z - gammaln(a))
+    return result
 
 
-def _beta_powers(z: Array, a: Array, b: Array) -> Any:
-    return z ** (a - 1.0) * (1.0 - z) ** (b - 1.0) * np.exp(-betaln(a, b))
+def _beta_powers(z: Array, a: Array, b: Array) -> Array:
+    result: Array = z ** (a - 1.0) * (1.0 - z) ** (b - 1.0) * np.exp(-betaln(a, b))
+    return result
 
 
-def _f_powers(z: Array, n: float, m: Array) -> Any:
+def _f_powers(z: Array, n: Array, m: Array) -> Array:
     n, m = n * 0.5, m * 0.5
-    return z ** (n - 1.0) * np.exp(n * np.log(n) + m * np.log(m) - (n + m) * np.log(m + n * z) - betaln(n, m))
+    result: Array = z ** (n - 1.0) * np.exp(n * np.log(n) + m * np.log(m) - (n + m) * np.log(m + n * z) - betaln(n, m))
+    return result
 
 
-def _f_ppf(q: Array, n: Any, m: Array) -> Any:
+def _f_ppf(q: Array, n: Array, m: Array) -> Array:
     y = betaincinv(n * 0.5, m * 0.5, q)
-    return m * y / (n * (1.0 - y))
+    result: Array = m * y / (n * (1.0 - y))
+    return result
 
 
-def _f_isf(q: Array, n: Any, m: Array) -> Any:
+def _f_isf(q: Array, n: Array, m: Array) -> Array:
     rest = betaincinv(m * 0.5, n * 0.5, q)
-    return m * (1.0 - rest) / (n * rest)
+    result: Array = m * (1.0 - rest) / (n * rest)
+    return result
 
 
 def _cauchy_ppf(q: Array) -> Array:
@@ -187,38 +195,41 @@ CONTINUOUS: dict[str, Law] = {
 }  # fmt: skip
 
 
-def _combinations(k: Array, n: float) -> Any:
-    return gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+def _combinations(k: Array, n: Array) -> Array:
+    result: Array = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+    return result
 
 
-def _binom_log(k: Array, n: float, p: Array) -> Any:
-    return _combinations(k, n) + xlogy(k, p) + xlog1my(n - k, p)
+def _binom_log(k: Array, n: Array, p: Array) -> Array:
+    result: Array = _combinations(k, n) + xlogy(k, p) + xlog1my(n - k, p)
+    return result
 
 
-def _draws(k: Array, n: float) -> Any:
-    return gammaln(k + n) - gammaln(k + 1.0) - gammaln(n)
+def _draws(k: Array, n: Array) -> Array:
+    result: Array = gammaln(k + n) - gammaln(k + 1.0) - gammaln(n)
+    return result
 
 
-def _nbinom_log(k: Array, n: float, p: Array) -> Any:
+def _nbinom_log(k: Array, n: Array, p: Array) -> Array:
     return _draws(k, n) + n * np.log(p) + xlog1my(k, p)
 
 
-def _binom_cdf(k: Array, n: float, p: Array) -> Array:
+def _binom_cdf(k: Array, n: Array, p: Array) -> Array:
     last = k >= n
     return np.where(last, 1.0, betaincc(np.where(last, 1.0, k + 1.0), np.where(last, 1.0, n - k), p))
 
 
-def _binom_sf(k: Any, n: Any, p: Array) -> Array:
+def _binom_sf(k: Array, n: Array, p: Array) -> Array:
     last = k >= n
     return np.where(last, 0.0, betainc(np.where(last, 1.0, k + 1.0), np.where(last, 1.0, n - k), p))
 
 
-def _geom_cdf(k: Array, p: Any) -> Any:
+def _geom_cdf(k: Array, p: Array) -> Array:
     last = p == 1.0
     return np.where(last, 1.0 - (1.0 - p) ** k, -np.expm1(np.log1p(-np.where(last, 0.5, p)) * k))
 
 
-def _geom_sf(k: Any, p: Any) -> Any:
+def _geom_sf(k: Array, p: Array) -> Array:
     last = p == 1.0
     return np.where(last, (1.0 - p) ** k, np.exp(np.log1p(-np.where(last, 0.5, p)) * k))
 

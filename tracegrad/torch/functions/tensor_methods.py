@@ -452,7 +452,7 @@ class TensorMethods(RegisteredMethods):
         """The elements as nested lists of Python numbers; of a Tensor of no dimensions, the number."""
         return self._numbers("tolist()").tolist()
 
-    def __array_ufunc__(self, ufunc: object, method: str, *inputs: object, **kwargs: object) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
         return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: object, args: Any, kwargs: Any) -> Any:

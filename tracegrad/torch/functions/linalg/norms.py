@@ -111,7 +111,7 @@ def norm(input: Array, ord: Any = None, dim: Any = None, keepdim: bool = False, 
 
 
 @factors
-def cond(A: ArrayLike, p: object = None) -> Any:
+def cond(A: ArrayLike, p: float | str | None = None) -> Any:
     """Return the condition number in the norm `p`; by default the ratio of extreme singular values.
 
     >>> import numpy as np

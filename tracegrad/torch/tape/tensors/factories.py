@@ -162,7 +162,7 @@ def _to_array(data: object, dtype: DTypeLike, copy: bool | None) -> Any:
         values = _foreign(values)
     kind = _literal_dtype(values) if dtype is None else supported(dtype, "dtype=")
     try:
-        array = creation.array(values, kind, copy=copy)
+        array: Any = creation.array(values, kind, copy=copy)
     except ShapeError:
         raise
     except ValueError:
