@@ -6,8 +6,8 @@ type, with weights for the elements at the ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.elementwise.table import divide, multiply
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array, ArrayLike, NDArray
+from tracegrad.typing import Array, ArrayLike, Axes, NDArray, Sizes
 
 _INVERSE = {1: 1, 2: 3, 3: 2, 4: 4}
 _OTHER = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -58,7 +58,7 @@ class _FourierTransform:
             return divide(back.of(ct), weights)
         return multiply(back.of(divide(ct, weights)), weights)
 
-    def _weights(self, x: Any) -> Any:
+    def _weights(self, x: Any) -> Array | None:
         """Return the weights by which the transpose differs from the inverse type; None if all are 1."""
         n = x.shape[self.axis]
         weights = np.ones(n, x.dtype)
@@ -69,7 +69,8 @@ class _FourierTransform:
         else:
             return None
         column = weights.reshape(n, *(1,) * (-1 - self.axis))
-        return x._lift(np.broadcast_to(column, x.shape).copy())
+        result: Array | None = x._lift(np.broadcast_to(column, x.shape).copy())
+        return result
 
     def pull(self, cotangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> list[Array]:
         return [None if cotangents[0] is None else self.transposed(cotangents[0])]
@@ -81,7 +82,7 @@ class _FourierTransform:
         return self
 
 
-def _one(name: str) -> Callable[..., Any]:
+def _one(name: str) -> Callable[..., Array]:
     api_name = f"scipy.fft.{name}"
 
     @shadow(api_name)
@@ -109,19 +110,19 @@ def _one(name: str) -> Callable[..., Any]:
     return transform
 
 
-def _register_nd(name: str, one: Callable[..., object]) -> None:
+def _register_nd(name: str, one: Callable[..., Array]) -> None:
     @shadow(f"scipy.fft.{name}n")
     def transform(
-        x: Any,
+        x: ArrayLike,
         type: int = 2,
-        s: Any = None,
-        axes: Any = None,
+        s: Sizes | None = None,
+        axes: Axes = None,
         norm: str | None = None,
         overwrite_x: bool = False,
         workers: int | None = None,
         *,
         orthogonalize: object = None,
-    ) -> Any:
+    ) -> Array:
         (x,) = arrays(x)
         if axes is None:
             axes = range(-len(x.shape) if s is None else -len(tuple(np.atleast_1d(s))), 0)
@@ -159,7 +160,7 @@ def _register_fft(name: str) -> None:
         workers: int | None = None,
         *,
         plan: object = None,
-    ) -> Any:
+    ) -> Array:
         return line(name, _numbers(api_name, name, x), n, axis, norm)
 
 
@@ -169,15 +170,15 @@ def _register_fft_nd(name: str, ending: str) -> None:
 
     @shadow(api_name)
     def transform(
-        x: Array,
-        s: Any = None,
-        axes: Any = default,
+        x: ArrayLike,
+        s: Sizes | None = None,
+        axes: Axes = default,
         norm: str | None = None,
         overwrite_x: bool = False,
         workers: int | None = None,
         *,
         plan: object = None,
-    ) -> Any:
+    ) -> Array:
         x = _numbers(api_name, name, x)
         sizes = None if s is None else [int(k) for k in np.atleast_1d(s)]
         if axes is None:
@@ -195,20 +196,20 @@ for _name in TRANSFORMS:
 
 
 @shadow("scipy.fft.fftshift")
-def fftshift(x: Any, axes: Sequence[int] | None = None) -> Array:
+def fftshift(x: ArrayLike, axes: Axes = None) -> Array:
     """`scipy.fft.fftshift`."""
-    return np.fft.fftshift(x, axes)
+    return np.fft.fftshift(arrays(x)[0], axes)
 
 
 @shadow("scipy.fft.ifftshift")
-def ifftshift(x: Any, axes: Sequence[int] | None = None) -> Array:
+def ifftshift(x: ArrayLike, axes: Axes = None) -> Array:
     """`scipy.fft.ifftshift`."""
-    return np.fft.ifftshift(x, axes)
+    return np.fft.ifftshift(arrays(x)[0], axes)
 
 
 def _refused(name: str) -> None:
     @shadow(f"scipy.fft.{name}")
-    def call(*args: ArrayLike, **kwargs: object) -> Any:
+    def call(*args: ArrayLike, **kwargs: object) -> NoReturn:
         raise refuse(f"scipy.fft.{name}", "there are the transforms of Fourier's, and scipy.fft.dct and dst")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,8 @@ from tracegrad.typing import Array, ArrayLike, Number
 _ESTIMATORS = ("auto", "doane", "fd", "rice", "scott", "sqrt", "stone", "sturges")
 
 
-def _is_count(bins: int) -> bool:
-    return isinstance(bins, str) or (not isinstance(bins, list | tuple) and np.ndim(bins) == 0)
+def _is_count(bins: object) -> bool:
+    return isinstance(bins, str) or (not isinstance(bins, Sequence) and getattr(bins, "ndim", 0) == 0)
 
 
 # -- edges -----------------------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ def _estimated(name: str, x: Array, how: str, bounds: tuple[float, float] | None
     return int(result)
 
 
-def _require_no_weights(bins: int, weights: object) -> None:
+def _require_no_weights(bins: object, weights: object) -> None:
     if isinstance(bins, str) and weights is not None:
         why = "Automated estimation of the number of bins is not supported for weighted data"
         raise TypeError(located(why))
@@ -141,7 +142,10 @@ def _even_bin_of(x: Array, edges: Array, n: int) -> tuple[Array, ...]:
 # -- histograms ------------------------------------------------------------------------------------------------------
 @implements(np.histogram_bin_edges)
 def histogram_bin_edges(
-    a: ArrayLike, bins: int = 10, range: tuple[float, float] | None = None, weights: ArrayLike | None = None
+    a: ArrayLike,
+    bins: int | str | ArrayLike = 10,
+    range: tuple[float, float] | None = None,
+    weights: ArrayLike | None = None,
 ) -> Array:
     """`np.histogram_bin_edges`."""
     _require_no_weights(bins, weights)
@@ -174,7 +178,7 @@ def _weights_of(x: Array, weights: ArrayLike) -> Array | None:
 @implements(np.histogram)
 def histogram(
     a: ArrayLike,
-    bins: int = 10,
+    bins: int | str | ArrayLike = 10,
     range: tuple[float, float] | None = None,
     density: bool | None = None,
     weights: ArrayLike | None = None,

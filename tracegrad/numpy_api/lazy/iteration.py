@@ -228,7 +228,7 @@ class Broadcast:
 
 
 # -- arrays from iterators -------------------------------------------------------------------------------------------
-def fromiter(iter: Iterable[Array], dtype: DTypeLike, count: int = -1, *, like: Array | None = None) -> Array:
+def fromiter(iter: Iterable[ArrayLike], dtype: DTypeLike, count: int = -1, *, like: Array | None = None) -> Array:
     """`np.fromiter`."""
     elements = list(iter if count < 0 else itertools.islice(iter, count))
     if len(elements) < count:

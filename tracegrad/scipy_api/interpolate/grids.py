@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,17 @@ from tracegrad.typing import Array, ArrayLike
 class GridInterpolator:
     """Replacement of a `RegularGridInterpolator`."""
 
-    def __init__(self, grid: Any, values: Array, bounds_error: bool, fill_value: Any, method: str = "linear"):
+    def __init__(
+        self,
+        grid: Sequence[ArrayLike],
+        values: Array,
+        bounds_error: bool,
+        fill_value: float | None,
+        method: str = "linear",
+    ):
         self.grid, self.values, self._strict, self._fill, self.method = grid, values, bounds_error, fill_value, method
 
-    def __call__(self, xi: Any, method: str | None = None) -> Any:
+    def __call__(self, xi: Any, method: str | None = None) -> Array:
         method = self.method if method is None else method
         if method not in METHODS:
             raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r}")
@@ -53,7 +61,7 @@ class GridInterpolator:
 METHODS = {"linear": 0, "nearest": 0, "slinear": 1, "cubic": 3, "quintic": 5}
 
 
-def _by_corners(coordinates: Any, grid: Any, values: Array, method: str) -> Any:
+def _by_corners(coordinates: Sequence[Array], grid: Sequence[Array], values: Array, method: str) -> Array:
     corners: list[tuple[Any, Any]] = [(0, 1.0)]
     for x, knots in zip(coordinates, grid):
         n = knots.shape[0]
@@ -70,10 +78,11 @@ def _by_corners(coordinates: Any, grid: Any, values: Array, method: str) -> Any:
     total: Any = 0.0
     for at, weight in corners:
         total = total + np.take(table, at, axis=0) * np.reshape(weight, (-1, *(1,) * len(trailing)))
-    return total
+    result: Array = total
+    return result
 
 
-def _by_splines(coordinates: Any, grid: Any, values: Any, degree: int) -> Any:
+def _by_splines(coordinates: Sequence[Array], grid: Sequence[Array], values: Array, degree: int) -> Array:
     """Interpolate by tensor-product splines: the weight of a value is the product of its weights along the axes."""
     total: Any = None
     for x, knots in zip(coordinates, grid):
@@ -82,18 +91,19 @@ def _by_splines(coordinates: Any, grid: Any, values: Any, degree: int) -> Any:
             total = np.tensordot(count, values, axes=(1, 0))
         else:
             total = np.sum(count.reshape(*count.shape, *(1,) * (len(total.shape) - 2)) * total, axis=1)
-    return total
+    result: Array = total
+    return result
 
 
 @shadow("scipy.interpolate.RegularGridInterpolator")
 def regular_grid(
-    points: object,
+    points: Sequence[ArrayLike],
     values: Array,
     method: str = "linear",
     bounds_error: bool = True,
-    fill_value: object = np.nan,
+    fill_value: float | None = np.nan,
     **others: object,
-) -> Any:
+) -> GridInterpolator:
     """`scipy.interpolate.RegularGridInterpolator` through traced values.
 
     Splines interpolate the values to machine precision; SciPy's own solver stops at a relative error of about 1e-5.
@@ -105,13 +115,13 @@ def regular_grid(
 
 @shadow("scipy.interpolate.interpn")
 def interpn(
-    points: object,
+    points: Sequence[ArrayLike],
     values: Array,
     xi: ArrayLike,
     method: str = "linear",
     bounds_error: bool = True,
-    fill_value: object = np.nan,
-) -> Any:
+    fill_value: float | None = np.nan,
+) -> Array:
     """`scipy.interpolate.interpn`"""
     if method not in METHODS:
         raise refuse(f"scipy.interpolate.interpn with method={method!r}")

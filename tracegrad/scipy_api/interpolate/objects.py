@@ -18,7 +18,7 @@ def _fill(fill_value: object) -> Any:
 
 
 @replaces_objects("scipy.interpolate")
-def _of_interpolate(value: Any, read: Any) -> Any:
+def _of_interpolate(value: Any, read: Any) -> Piecewise | TableInterpolator | GridInterpolator | None:
     if read is None or isinstance(value, type):
         return None
     name = type(value).__name__
@@ -47,7 +47,7 @@ def _b_spline(value: Any) -> Any:
     return BSpline(t, c[: len(t) - k - 1], k)
 
 
-def _table(value: Any, read: Any) -> Any:
+def _table(value: Any, read: Any) -> TableInterpolator | None:
     spline, fill, kind = None, _fill(read("fill_value")), value._kind
     if kind == "spline":
         read.whole()

@@ -7,7 +7,8 @@ code receives a `Piecewise` instead of a spline.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,10 @@ _OF_BASES = ("BSpline", "make_interp_spline", "interp1d", "UnivariateSpline")
 SPLINES = ("CubicSpline", "PchipInterpolator", "Akima1DInterpolator", "CubicHermiteSpline", "PPoly")
 
 
+# Whether values outside are extrapolated, or those of the periodic continuation.
+Extrapolation: TypeAlias = bool | Literal["periodic"]
+
+
 class Piecewise:
     """A piecewise polynomial: `c[k, i]` is the coefficient of degree `len(c) - 1 - k` from `x[i]` on.
 
@@ -31,10 +36,10 @@ class Piecewise:
     continuation ("periodic").
     """
 
-    def __init__(self, c: Array, x: Array, extrapolate: Any, name: str, axis: int = 0):
+    def __init__(self, c: Array, x: Array, extrapolate: Extrapolation, name: str, axis: int = 0):
         self.c, self.x, self.extrapolate, self._name, self.axis = c, x, extrapolate, name, axis
 
-    def __call__(self, x: Array, nu: int = 0, extrapolate: bool | None = None) -> Any:
+    def __call__(self, x: ArrayLike, nu: int = 0, extrapolate: Extrapolation | None = None) -> Array:
         if nu < 0:
             raise ValueError("Order of derivative cannot be negative")
         return self.derivative(nu)._at(x, self.extrapolate if extrapolate is None else extrapolate)
@@ -72,7 +77,7 @@ class Piecewise:
         extrapolate = False if self.extrapolate == "periodic" else self.extrapolate
         return Piecewise(np.concatenate([c, before[None]]), x, extrapolate, self._name, self.axis)
 
-    def integrate(self, a: ArrayLike, b: ArrayLike, extrapolate: bool | None = None) -> Any:
+    def integrate(self, a: ArrayLike, b: ArrayLike, extrapolate: Extrapolation | None = None) -> Array:
         """Return the integral from `a` to `b`."""
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         if extrapolate == "periodic":
@@ -86,7 +91,7 @@ class Piecewise:
     def __getattr__(self, name: str) -> Any:
         raise refuse(f"scipy.interpolate.{self._name}.{name}")
 
-    def _at(self, x: ArrayLike, extrapolate: Any) -> Array | Number:
+    def _at(self, x: ArrayLike, extrapolate: Extrapolation) -> Array:
         points, knots, c = (to_float(v) for v in arrays(x, self.x, self.c))
         shape = points.shape
         points = points.reshape(-1)
@@ -97,19 +102,19 @@ class Piecewise:
         total = np.take(c[0], interval, axis=0)
         for k in range(1, c.shape[0]):
             total = total * rest + np.take(c[k], interval, axis=0)
-        if extrapolate is False or extrapolate == 0:
+        if not extrapolate:
             outside = np.reshape((points < knots[0]) | (points > knots[-1]), rest.shape)
             total = np.where(outside, np.nan, total)
         return _placed(total.reshape(*shape, *c.shape[2:]), len(shape), self.axis)
 
 
-def _placed(result: Array | Number, count: int, axis: int) -> Array | Number:
+def _placed(result: Array, count: int, axis: int) -> Array:
     """Move the axes of the points in a result to the position of the axis of the values."""
     return moveaxis(result, list(range(count)), list(range(axis, axis + count))) if axis else result
 
 
 def _through_values(
-    kind: str, x: ArrayLike, y: ArrayLike, axis: int, extrapolate: Any, degree: int, ends: str
+    kind: str, x: ArrayLike, y: ArrayLike, axis: int, extrapolate: Extrapolation, degree: int, ends: str
 ) -> Piecewise:
     """Multiply SciPy's splines through the unit vectors by the values."""
     knots, values = (to_float(v) for v in arrays(x, y))
@@ -119,7 +124,12 @@ def _through_values(
 
 
 def _of_derivatives(
-    name: str, x: ArrayLike, values: ArrayLike, derivatives: Any, axis: int, extrapolate: Any
+    name: str,
+    x: ArrayLike,
+    values: ArrayLike,
+    derivatives: Callable[[Array, Array], Array],
+    axis: int,
+    extrapolate: Extrapolation,
 ) -> Piecewise:
     """Make cubics through values along `axis`, with a function for the derivatives at the knots."""
     knots, values = (to_float(v) for v in arrays(x, values))
@@ -128,15 +138,15 @@ def _of_derivatives(
 
 
 @shadow("scipy.interpolate.PchipInterpolator")
-def pchip_interpolator(x: ArrayLike, y: ArrayLike, axis: int = 0, extrapolate: bool | None = None) -> Any:
+def pchip_interpolator(x: ArrayLike, y: ArrayLike, axis: int = 0, extrapolate: bool | None = None) -> Piecewise:
     """`scipy.interpolate.PchipInterpolator`, with derivatives in values and knots."""
     return _of_derivatives("PchipInterpolator", x, y, pchip, axis, True if extrapolate is None else extrapolate)
 
 
 @shadow("scipy.interpolate.Akima1DInterpolator")
 def akima_interpolator(
-    x: ArrayLike, y: ArrayLike, axis: int = 0, *, method: str = "akima", extrapolate: object = None
-) -> Array:
+    x: ArrayLike, y: ArrayLike, axis: int = 0, *, method: str = "akima", extrapolate: bool | None = None
+) -> Piecewise:
     """`scipy.interpolate.Akima1DInterpolator`, with derivatives in values and knots."""
     if method not in ("akima", "makima"):
         raise NotImplementedError(f"`method`={method} is unsupported.")
@@ -145,7 +155,9 @@ def akima_interpolator(
 
 
 @shadow("scipy.interpolate.CubicHermiteSpline")
-def cubic_hermite(x: ArrayLike, y: ArrayLike, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Array:
+def cubic_hermite(
+    x: ArrayLike, y: ArrayLike, dydx: ArrayLike, axis: int = 0, extrapolate: Extrapolation | None = None
+) -> Piecewise:
     """`scipy.interpolate.CubicHermiteSpline`, with derivatives in values, knot derivatives and knots."""
     derivatives = moveaxis(to_float(arrays(dydx)[0]), axis, 0)
     args = True if extrapolate is None else extrapolate
@@ -153,7 +165,7 @@ def cubic_hermite(x: ArrayLike, y: ArrayLike, dydx: Any, axis: int = 0, extrapol
 
 
 @shadow("scipy.interpolate.pchip_interpolate")
-def pchip_interpolate(xi: ArrayLike, yi: Any, x: ArrayLike, der: Any = 0, axis: int = 0) -> Any:
+def pchip_interpolate(xi: ArrayLike, yi: ArrayLike, x: ArrayLike, der: int = 0, axis: int = 0) -> Array:
     """`scipy.interpolate.pchip_interpolate`, of one derivative."""
     if not isinstance(der, int):
         raise refuse("scipy.interpolate.pchip_interpolate with several derivatives")
@@ -161,7 +173,7 @@ def pchip_interpolate(xi: ArrayLike, yi: Any, x: ArrayLike, der: Any = 0, axis: 
 
 
 @shadow("scipy.interpolate.PPoly")
-def piecewise(c: Array, x: Array, extrapolate: bool | None = None, axis: int = 0) -> Array:
+def piecewise(c: Array, x: Array, extrapolate: bool | None = None, axis: int = 0) -> Piecewise:
     """`scipy.interpolate.PPoly`"""
     if axis:
         raise refuse("scipy.interpolate.PPoly with axis=")
@@ -170,8 +182,8 @@ def piecewise(c: Array, x: Array, extrapolate: bool | None = None, axis: int = 0
 
 @shadow("scipy.interpolate.CubicSpline")
 def cubic_spline(
-    x: ArrayLike, y: ArrayLike, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None
-) -> Array:
+    x: ArrayLike, y: ArrayLike, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Extrapolation | None = None
+) -> Piecewise:
     """`scipy.interpolate.CubicSpline`, with derivatives in values, and in boundary values."""
     if extrapolate is None:
         extrapolate = "periodic" if isinstance(bc_type, str) and bc_type == "periodic" else True
@@ -189,7 +201,7 @@ def cubic_spline(
 
 
 @shadow("scipy.interpolate.BSpline")
-def b_spline(t: ArrayLike, c: ArrayLike, k: int, extrapolate: bool = True, axis: int = 0) -> Any:
+def b_spline(t: ArrayLike, c: ArrayLike, k: int, extrapolate: bool = True, axis: int = 0) -> Piecewise:
     """`scipy.interpolate.BSpline`"""
     return _through_values("BSpline", t, c, axis, extrapolate, int(k), "")
 
@@ -213,11 +225,13 @@ def make_interp_spline(
 class TableInterpolator:
     """Replacement of an `interp1d`: a table or a spline, with fill values outside the knots."""
 
-    def __init__(self, x: Array, y: Array, kind: str, fill: object, strict: bool, axis: int, spline: Any = None):
+    def __init__(
+        self, x: Array, y: Array, kind: str, fill: object, strict: bool, axis: int, spline: Piecewise | None = None
+    ):
         self.x, self.y, self.kind, self._fill, self._strict = x, y, kind, fill, strict
         self._axis, self._spline = axis, spline
 
-    def __call__(self, x: ArrayLike) -> Any:
+    def __call__(self, x: ArrayLike) -> Array:
         points, knots, y = (to_float(v) for v in arrays(x, self.x, self.y))
         points, knots, y = promoted([points, knots, y])
         shape, flat = points.shape, points.reshape(-1)
@@ -237,12 +251,13 @@ class TableInterpolator:
         return _placed(result.reshape(*shape, *y.shape[1:]), len(shape), self._axis)
 
 
-def _on_lines(knots: Array, y: Array, flat: Array | Number, column: object) -> Any:
+def _on_lines(knots: Array, y: Array, flat: Array | Number, column: tuple[int, ...]) -> Array:
     interval = np.clip(searchsorted(knots, flat, right=False), 1, knots.shape[0] - 1)
     left, right = np.take(knots, interval - 1), np.take(knots, interval)
     share = ((flat - left) / (right - left)).reshape(column)
     low, high = np.take(y, interval - 1, axis=0), np.take(y, interval, axis=0)
-    return low + (high - low) * share
+    result: Array = low + (high - low) * share
+    return result
 
 
 def _nearest(knots: Array, points: Array, right: bool) -> Array:
@@ -264,13 +279,13 @@ _DEGREES: dict[Any, int] = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
 def interp1d(
     x: ArrayLike,
     y: ArrayLike,
-    kind: object = "linear",
+    kind: str | int = "linear",
     axis: int = -1,
     copy: bool = True,
     bounds_error: object = None,
     fill_value: object = np.nan,
     assume_sorted: bool = False,
-) -> Any:
+) -> TableInterpolator:
     """`scipy.interpolate.interp1d` through traced values."""
     degree = _DEGREES.get(kind, kind)
     if not isinstance(degree, int) and kind != "linear" and kind not in INDEX_RULES:
@@ -291,7 +306,7 @@ def interp1d(
 
 
 @shadow("scipy.interpolate.splev")
-def splev(x: Array, tck: Any, der: int = 0, ext: int = 0) -> Any:
+def splev(x: ArrayLike, tck: Any, der: int = 0, ext: int = 0) -> Array:
     """`scipy.interpolate.splev`, which extrapolates."""
     if ext:
         raise refuse("the argument ext= of scipy.interpolate.splev")

@@ -5,6 +5,7 @@ The full matrix is formed, and solved by `scipy.linalg.eigh`; the signs of eigen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ def _whole(bands: Array, lower: bool) -> Array:
     return np.where(away < count, x, 0.0)
 
 
-def _eigen(x: Array, eigvals_only: bool, select: str, select_range: Any) -> Any:
+def _eigen(x: Array, eigvals_only: bool, select: str | int, select_range: Any) -> Array | tuple[Array, Array]:
     """Compute all eigenvalues with their eigenvectors, or the selected ones."""
     x = solve.symmetric(x, lower=True)
     w, v = (factorizations.eigvalsh(x), None) if eigvals_only else factorizations.eigh(x, lower=True)
@@ -53,10 +54,10 @@ def eig_banded(
     lower: bool = False,
     eigvals_only: bool = False,
     overwrite_a_band: bool = False,
-    select: str = "a",
-    select_range: object = None,
+    select: str | int = "a",
+    select_range: Sequence[float] | None = None,
     max_ev: int = 0,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     (bands,) = (to_float(x) for x in arrays(a_band))
     if len(bands.shape) < 2:
         raise ValueError("expected a 2-D array")
@@ -65,7 +66,11 @@ def eig_banded(
 
 @entry("eigvals_banded")
 def eigvals_banded(
-    a_band: Any, lower: bool = False, overwrite_a_band: bool = False, select: Any = "a", select_range: Any = None
+    a_band: ArrayLike,
+    lower: bool = False,
+    overwrite_a_band: bool = False,
+    select: str | int = "a",
+    select_range: Sequence[float] | None = None,
 ) -> Any:
     return eig_banded(a_band, lower, True, False, select, select_range)
 
@@ -75,10 +80,10 @@ def eigh_tridiagonal(
     d: ArrayLike,
     e: ArrayLike,
     eigvals_only: bool = False,
-    select: str = "a",
-    select_range: object = None,
+    select: str | int = "a",
+    select_range: Sequence[float] | None = None,
     tol: float = 0.0,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     x, y = promoted([to_float(v) for v in arrays(d, e)])
     if x.dtype.kind == "c":
         raise TypeError("Only real arrays currently supported")
@@ -90,6 +95,6 @@ def eigh_tridiagonal(
 
 @entry("eigvalsh_tridiagonal")
 def eigvalsh_tridiagonal(
-    d: ArrayLike, e: ArrayLike, select: Any = "a", select_range: Any = None, tol: float = 0.0
+    d: ArrayLike, e: ArrayLike, select: str | int = "a", select_range: Sequence[float] | None = None, tol: float = 0.0
 ) -> Any:
     return eigh_tridiagonal(d, e, True, select, select_range, tol)

@@ -6,7 +6,7 @@ Solvers of symmetric matrices read one triangle, and have symmetric derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tracegrad.numpy_api.operands import (
 )
 from tracegrad.numpy_api.reductions import norm as _norm
 from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.ops.elementwise.complex import conjugated, real
 from tracegrad.ops.elementwise.table import logical_not, where
 from tracegrad.ops.linalg import det as determinants
@@ -38,6 +39,7 @@ from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.linalg.solve import band
 from tracegrad.ops.shape.linear import broadcast_to, concatenate, pad, reshape, stop_gradient, zeros_like
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.typing import Array, ArrayLike, Axes, Rule
 
 _HARMLESS = frozenset(
     {
@@ -55,11 +57,11 @@ _HARMLESS = frozenset(
 )
 
 
-def entry(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def entry(name: str) -> Callable[[Rule], Rule]:
     """Register the decorated function under its name in `scipy.linalg`, with the arguments without effect."""
 
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def declare(function: Rule) -> Rule:
+        def call(*args: object, **kwargs: object) -> object:
             return function(*args, **{k: x for k, x in kwargs.items() if k not in _HARMLESS})
 
         call.__doc__ = function.__doc__ = f"`scipy.linalg.{name}`"
@@ -69,14 +71,14 @@ def entry(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return declare
 
 
-def _refused(name: str, **arguments: Any) -> None:
+def _refused(name: str, **arguments: object) -> None:
     """Refuse arguments that have another value than None or False."""
     for argument, value in arguments.items():
         if value is not None and value is not False:
             raise refuse(f"the argument {argument}= of scipy.linalg.{name}")
 
 
-def _system(a: Any, b: Any) -> tuple[Any, Any, bool]:
+def _system(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array, bool]:
     """Return square matrices, right-hand sides as matrices of the same stack, and whether the latter were vectors."""
     x, y = arrays(a, b)
     x, y = promoted([square_matrices("solve", x), to_float(y)])
@@ -84,49 +86,51 @@ def _system(a: Any, b: Any) -> tuple[Any, Any, bool]:
     if vector:
         y = reshape(y, shape=(*y.shape, 1))
     if y.shape[-2] != x.shape[-1]:
-        raise numpy_linalg.MatrixError(located(f"linalg.solve: incompatible shapes {x.shape} and {np.shape(b)}"))
+        raise numpy_linalg.MatrixError(located(f"linalg.solve: incompatible shapes {x.shape} and {arrays(b)[0].shape}"))
     batch_shape = broadcast_shapes("solve", x.shape[:-2], y.shape[:-2])
     x, y = (v if v.shape[:-2] == batch_shape else broadcast_to(v, shape=(*batch_shape, *v.shape[-2:])) for v in (x, y))
     return x, y, vector
 
 
-def _result(y: Any, vector: bool) -> Any:
+def _result(y: Array, vector: bool) -> Array:
     return reshape(y, shape=y.shape[:-1]) if vector else y
 
 
-def _triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool = False) -> Any:
+def _triangular(a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool = False) -> Array:
     return linalg.solve_triangular(a, b, lower=lower, transposed=transposed, unit=unit)
 
 
-def _flipped(a: Any, b: Any, *, lower: bool, unit: bool = False) -> Any:
+def _flipped(a: Array, b: Array, *, lower: bool, unit: bool = False) -> Array:
     """Solve systems with the conjugate transposes of triangular matrices."""
     return _triangular(conjugated(a), b, lower=lower, transposed=True, unit=unit)
 
 
-def _of_factor(x: Any, y: Any, lower: bool) -> Any:
+def _of_factor(x: Array, y: Array, lower: bool) -> Array:
     """Solve systems whose matrices have the Cholesky factor `x`."""
     if lower:
         return _flipped(x, _triangular(x, y, lower=True, transposed=False), lower=True)
     return _triangular(x, _flipped(x, y, lower=False), lower=False, transposed=False)
 
 
-def _upper_of(x: Any) -> Any:
+def _upper_of(x: Array) -> Array:
     return where(band(x.shape[-2], x.shape[-1], -1), 0.0, x)
 
 
-def _unit_lower_of(x: Any) -> Any:
+def _unit_lower_of(x: Array) -> Array:
     m, n = x.shape[-2:]
     return where(band(m, n, -1), x, where(band(m, n, 0), 1.0, zeros_like(x)))
 
 
 # -- Cholesky -------------------------------------------------------------------------------------------------------
 @entry("cholesky")
-def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     return numpy_linalg.factor(square_matrices("cholesky", a), upper=not lower)
 
 
 @entry("cho_factor")
-def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Any, bool]:
+def cho_factor(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, bool]:
     x = square_matrices("cho_factor", a)
     n = x.shape[-1]
     result = numpy_linalg.factor(x, upper=not lower)
@@ -139,7 +143,9 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
 
 
 @entry("cho_solve")
-def cho_solve(c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Any:
+def cho_solve(
+    c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False, check_finite: bool = True
+) -> Array:
     factor, lower = c_and_lower
     x, y, vector = _system(factor, b)
     return _result(_of_factor(x, y, bool(lower)), vector)
@@ -151,7 +157,7 @@ _SYMMETRIC = ("sym", "symmetric", "her", "hermitian")
 _POSITIVE = ("pos", "positive definite")
 
 
-def _mirrored(x: Any, *, lower: bool) -> Any:
+def _mirrored(x: Array, *, lower: bool) -> Array:
     """Form the symmetric matrices, not the Hermitian ones, with these triangles."""
     n = x.shape[-1]
     below, above = band(n, n, 0), logical_not(band(n, n, -1))
@@ -160,15 +166,15 @@ def _mirrored(x: Any, *, lower: bool) -> Any:
 
 @entry("solve")
 def solve(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     lower: bool = False,
     overwrite_a: bool = False,
     overwrite_b: bool = False,
     check_finite: bool = True,
-    assume_a: Any = None,
+    assume_a: str | None = None,
     transposed: bool = False,
-) -> Any:
+) -> Array:
     x, y, vector = _system(a, b)
     if assume_a in _TRIANGLES:
         return _result(_triangular(x, y, lower=_TRIANGLES[assume_a], transposed=transposed), vector)
@@ -184,14 +190,14 @@ def solve(
 
 @entry("solve_triangular")
 def solve_triangular(
-    a: Any,
-    b: Any,
-    trans: Any = 0,
+    a: ArrayLike,
+    b: ArrayLike,
+    trans: int | str = 0,
     lower: bool = False,
     unit_diagonal: bool = False,
     overwrite_b: bool = False,
     check_finite: bool = True,
-) -> Any:
+) -> Array:
     x, y, vector = _system(a, b)
     transposed = trans not in (0, "N")
     x = conjugated(x) if trans in (2, "C") else x
@@ -200,8 +206,13 @@ def solve_triangular(
 
 @entry("solve_banded")
 def solve_banded(
-    l_and_u: Any, ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False, check_finite: bool = True
-) -> Any:
+    l_and_u: tuple[int, int],
+    ab: ArrayLike,
+    b: ArrayLike,
+    overwrite_ab: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Array:
     x, y = arrays(ab, b)
     x, y = promoted([to_float(x), to_float(y)])
     vector = len(y.shape) == 1
@@ -211,13 +222,13 @@ def solve_banded(
 
 @entry("solveh_banded")
 def solveh_banded(
-    ab: Any,
-    b: Any,
+    ab: ArrayLike,
+    b: ArrayLike,
     overwrite_ab: bool = False,
     overwrite_b: bool = False,
     lower: bool = False,
     check_finite: bool = True,
-) -> Any:
+) -> Array:
     (x,) = arrays(ab)
     x = to_float(x)
     bandwidth = x.shape[-2] - 1
@@ -233,15 +244,21 @@ def solveh_banded(
 
 
 @entry("solve_toeplitz")
-def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
+def solve_toeplitz(c_or_cr: ArrayLike | tuple[ArrayLike, ArrayLike], b: ArrayLike, check_finite: bool = True) -> Array:
     c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, None)
     return solve(toeplitz(c, r), b)
 
 
 @entry("solve_circulant")
 def solve_circulant(
-    c: Any, b: Any, singular: str = "raise", tol: Any = None, caxis: int = -1, baxis: int = 0, outaxis: int = 0
-) -> Any:
+    c: ArrayLike,
+    b: ArrayLike,
+    singular: str = "raise",
+    tol: float | None = None,
+    caxis: int = -1,
+    baxis: int = 0,
+    outaxis: int = 0,
+) -> Array:
     if singular != "raise" or (caxis, baxis, outaxis) != (-1, 0, 0):
         raise refuse("scipy.linalg.solve_circulant with singular=, or along other axes")
     return solve(circulant(c), b)
@@ -249,13 +266,19 @@ def solve_circulant(
 
 # -- LU -------------------------------------------------------------------------------------------------------------
 @entry("lu_factor")
-def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Any, Any]:
+def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     packed, pivots = matrix_functions.lu_packed(square_matrices("lu_factor", a))
     return packed, pivots
 
 
 @entry("lu_solve")
-def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False, check_finite: bool = True) -> Any:
+def lu_solve(
+    lu_and_piv: tuple[ArrayLike, ArrayLike],
+    b: ArrayLike,
+    trans: int | str = 0,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Array:
     packed, pivots = lu_and_piv
     x, y, vector = _system(packed, b)
     exchange = matrix_functions.exchanging(array(pivots, peer_of(x, y)), x)
@@ -270,8 +293,8 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False,
 
 @entry("lu")
 def lu(
-    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False
-) -> Any:
+    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False
+) -> tuple[Array, ...]:
     x = matrices("lu", a)
     pivots, lower, upper = lu_of_any_shape(x)
     exchange = matrix_functions.exchanging(pivots, np.real(x) if x.dtype.kind == "c" else x)
@@ -282,7 +305,7 @@ def lu(
     return (matmul(to_dtype(back, x.dtype), lower), upper) if permute_l else (back, lower, upper)
 
 
-def lu_of_any_shape(x: Any) -> tuple[Any, Any, Any]:
+def lu_of_any_shape(x: Array) -> tuple[Array, Array, Array]:
     """Return the row exchanges, L and U of matrices that may be tall or wide."""
     m, n = x.shape[-2:]
     if m <= n:
@@ -307,13 +330,13 @@ def lu_of_any_shape(x: Any) -> tuple[Any, Any, Any]:
 # -- other factorizations -------------------------------------------------------------------------------------------
 @entry("qr")
 def qr(
-    a: Any,
+    a: ArrayLike,
     overwrite_a: bool = False,
-    lwork: Any = None,
+    lwork: int | None = None,
     mode: str = "full",
     pivoting: bool = False,
     check_finite: bool = True,
-) -> Any:
+) -> tuple[Array, ...]:
     x = matrices("qr", a)
     if mode not in ("full", "r", "economic"):
         raise refuse(f"scipy.linalg.qr with mode={mode!r}")
@@ -321,49 +344,54 @@ def qr(
         q, r = _orthogonal(x, mode)
         return (r,) if mode == "r" else (q, r)
     order: Any = matrix_functions.column_order(stop_gradient(x))
-    q, r = _orthogonal(np.take_along_axis(x, order[..., None, :], -1), mode)
+    q, r = _orthogonal(take_along_axis(x, order[..., None, :], -1), mode)
     order = to_dtype(order, np.dtype(np.int32))  # LAPACK's integers
     return (r, order) if mode == "r" else (q, r, order)
 
 
-def _orthogonal(x: Any, mode: str) -> tuple[Any, Any]:
+def _orthogonal(x: Array, mode: str) -> tuple[Array, Array]:
     q, r = numpy_linalg.qr(x, "reduced" if mode == "economic" else "complete")
     return q, r
 
 
 @entry("svd")
 def svd(
-    a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False, check_finite: bool = True
-) -> Any:
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+) -> Array | tuple[Array, ...]:
     result = numpy_linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
     return tuple(result) if compute_uv else result
 
 
 @entry("svdvals")
-def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def svdvals(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     return numpy_linalg.svdvals(a)
 
 
 @entry("eigh")
 def eigh(
-    a: Any,
-    b: Any = None,
+    a: ArrayLike,
+    b: ArrayLike | None = None,
     *,
     lower: bool = True,
     eigvals_only: bool = False,
     type: int = 1,
-    subset_by_index: Any = None,
-    subset_by_value: Any = None,
+    subset_by_index: Sequence[int] | None = None,
+    subset_by_value: Sequence[float] | None = None,
 ) -> Any:
     _refused("eigh", subset_by_value=subset_by_value)
     result = _eigh(square_matrices("eigh", a), b, bool(lower), eigvals_only, type)
     if subset_by_index is None:
         return result
     first, last = (int(k) for k in subset_by_index)
-    return result[..., first : last + 1] if eigvals_only else tuple([v[..., first : last + 1] for v in result])
+    chosen = (..., slice(first, last + 1))
+    return tuple([v[chosen] for v in result]) if isinstance(result, tuple) else result[chosen]
 
 
-def _eigh(x: Any, b: Any, lower: bool, eigvals_only: bool, kind: int) -> Any:
+def _eigh(x: Array, b: ArrayLike | None, lower: bool, eigvals_only: bool, kind: int) -> Array | tuple[Array, ...]:
     """Solve symmetric eigenproblems of matrices, or generalized ones.
 
     Generalized problems, with `b`, are A v = w B v (`kind` 1), A B v = w v (2), B A v = w v (3).
@@ -386,12 +414,15 @@ def _eigh(x: Any, b: Any, lower: bool, eigvals_only: bool, kind: int) -> Any:
 
 
 @entry("eigvalsh")
-def eigvalsh(a: Any, b: Any = None, *, lower: bool = True, **others: Any) -> Any:
-    return eigh(a, b, lower=lower, eigvals_only=True, **others)
+def eigvalsh(a: ArrayLike, b: ArrayLike | None = None, *, lower: bool = True, **others: Any) -> Array:
+    result: Array = eigh(a, b, lower=lower, eigvals_only=True, **others)
+    return result
 
 
 @entry("eig")
-def eig(a: Any, b: Any = None, left: bool = False, right: bool = True, homogeneous_eigvals: bool = False) -> Any:
+def eig(
+    a: ArrayLike, b: ArrayLike | None = None, left: bool = False, right: bool = True, homogeneous_eigvals: bool = False
+) -> Array | tuple[Array, Array]:
     _refused("eig", b=b, left=left, homogeneous_eigvals=homogeneous_eigvals)
     x = square_matrices("eig", a)
     w, v = eigen.eig(x)
@@ -399,31 +430,36 @@ def eig(a: Any, b: Any = None, left: bool = False, right: bool = True, homogeneo
 
 
 @entry("eigvals")
-def eigvals(a: Any, b: Any = None, homogeneous_eigvals: bool = False) -> Any:
+def eigvals(a: ArrayLike, b: ArrayLike | None = None, homogeneous_eigvals: bool = False) -> Array:
     _refused("eigvals", b=b, homogeneous_eigvals=homogeneous_eigvals)
     return eigen.eigvals(square_matrices("eigvals", a))
 
 
 # -- functions of matrices ------------------------------------------------------------------------------------------
 @entry("expm")
-def expm(A: Any) -> Any:
+def expm(A: ArrayLike) -> Array:
     return linalg.matrix_exp(square_matrices("expm", A))
 
 
 @entry("logm")
-def logm(A: Any) -> Any:
+def logm(A: ArrayLike) -> Array:
     return matrix_functions.logm(square_matrices("logm", A), checked=False)
 
 
 @entry("sqrtm")
-def sqrtm(A: Any) -> Any:
+def sqrtm(A: ArrayLike) -> Array:
     return matrix_functions.sqrtm(square_matrices("sqrtm", A))
 
 
 @entry("inv")
 def inv(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, assume_a: Any = None, lower: bool = False
-) -> Any:
+    a: ArrayLike,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    *,
+    assume_a: str | None = None,
+    lower: bool = False,
+) -> Array:
     x = square_matrices("inv", a)
     if assume_a in _TRIANGLES:
         eye = broadcast_to(constant(np.eye(x.shape[-1], dtype=x.dtype), peer_of(x)), shape=x.shape)
@@ -432,12 +468,14 @@ def inv(
 
 
 @entry("det")
-def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     return determinants.det(square_matrices("det", a))
 
 
 @entry("pinv")
-def pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: bool = False) -> Any:
+def pinv(
+    a: ArrayLike, *, atol: float | None = None, rtol: float | None = None, return_rank: bool = False
+) -> Array | tuple[Array, Array]:
     x = matrices("pinv", a)
     atol = 0.0 if atol is None else float(atol)
     rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rtol is None else float(rtol)
@@ -446,13 +484,15 @@ def pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: bool = Fals
 
 
 @entry("pinvh")
-def pinvh(a: Any, atol: Any = None, rtol: Any = None, lower: bool = True, return_rank: bool = False) -> Any:
+def pinvh(
+    a: ArrayLike, atol: float | None = None, rtol: float | None = None, lower: bool = True, return_rank: bool = False
+) -> Array | tuple[Array, Array]:
     x = numpy_linalg.of_triangle(square_matrices("pinvh", a), lower=bool(lower))
     return pinv(x, atol=atol, rtol=rtol, return_rank=return_rank)
 
 
 @entry("null_space")
-def null_space(A: Any, rcond: Any = None) -> Any:
+def null_space(A: ArrayLike, rcond: float | None = None) -> Array:
     x = matrices("null_space", A)
     rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rcond is None else float(rcond)
     ranks = np.reshape(numpy_linalg.rank_of(x, 0.0, rtol), (-1,))
@@ -464,7 +504,7 @@ def null_space(A: Any, rcond: Any = None) -> Any:
 
 
 @entry("lstsq")
-def lstsq(a: Any, b: Any, cond: Any = None, **others: Any) -> Any:
+def lstsq(a: ArrayLike, b: ArrayLike, cond: float | None = None, **others: object) -> tuple[object, ...]:
     solution, residuals, rank, values = numpy_lstsq(a, b, cond)
     if len(solution.shape) == 1 and residuals.shape == (1,):
         residuals = reshape(residuals, shape=())
@@ -472,13 +512,15 @@ def lstsq(a: Any, b: Any, cond: Any = None, **others: Any) -> Any:
 
 
 @entry("norm")
-def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> Any:
+def norm(
+    a: ArrayLike, ord: float | str | None = None, axis: Axes = None, keepdims: bool = False, check_finite: bool = True
+) -> Array:
     return _norm(a, ord, axis, keepdims)
 
 
 # -- matrices of a form ---------------------------------------------------------------------------------------------
 @entry("block_diag")
-def block_diag(*arrs: Any) -> Any:
+def block_diag(*arrs: ArrayLike) -> Array:
     blocks = promoted(arrays(*arrs))
     blocks = [reshape(x, shape=(1,) * (2 - len(x.shape)) + x.shape) if len(x.shape) < 2 else x for x in blocks]
     if any(len(x.shape) != 2 for x in blocks):
@@ -491,7 +533,7 @@ def block_diag(*arrs: Any) -> Any:
     return padded[0] if len(padded) == 1 else concatenate(*padded, axis=0)
 
 
-def _vectors(name: str, *xs: Any) -> list[Any]:
+def _vectors(name: str, *xs: ArrayLike) -> list[Array]:
     result = promoted(arrays(*xs))
     if any(len(x.shape) > 1 for x in result):
         raise refuse(f"scipy.linalg.{name} of arrays with several axes", "call it for each vector")
@@ -499,7 +541,7 @@ def _vectors(name: str, *xs: Any) -> list[Any]:
 
 
 @entry("toeplitz")
-def toeplitz(c: Any, r: Any = None) -> Any:
+def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     column, row = _vectors("toeplitz", c, c if r is None else r)
     row = conjugated(row) if r is None else row
     m, n = column.shape[0], row.shape[0]
@@ -508,20 +550,26 @@ def toeplitz(c: Any, r: Any = None) -> Any:
 
 
 @entry("matmul_toeplitz")
-def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False, workers: Any = None) -> Any:
+def matmul_toeplitz(
+    c_or_cr: ArrayLike | tuple[ArrayLike, ArrayLike],
+    x: ArrayLike,
+    check_finite: bool = False,
+    workers: int | None = None,
+) -> Array:
     c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, None)
-    return np.matmul(toeplitz(c, r), arrays(x, c)[0])
+    result: Array = np.matmul(toeplitz(c, r), arrays(x, c)[0])
+    return result
 
 
 @entry("circulant")
-def circulant(c: Any) -> Any:
+def circulant(c: ArrayLike) -> Array:
     (column,) = _vectors("circulant", c)
     n = column.shape[0]
     return np.take(column, (np.arange(n)[:, None] - np.arange(n)) % n)
 
 
 @entry("hankel")
-def hankel(c: Any, r: Any = None) -> Any:
-    column, row = _vectors("hankel", c, np.zeros(np.shape(c)) if r is None else r)
+def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
+    column, row = _vectors("hankel", c, np.zeros(arrays(c)[0].shape) if r is None else r)
     m, n = column.shape[0], row.shape[0]
     return np.take(np.concatenate([column, row[1:]]), np.arange(m)[:, None] + np.arange(n))

@@ -7,8 +7,6 @@ have the derivatives of the solution, up to the third.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tracegrad.numpy_api.linalg import square_matrices
@@ -37,7 +35,7 @@ def solve_continuous_lyapunov(a: ArrayLike, q: ArrayLike) -> Array:
 
 
 @entry("solve_discrete_lyapunov")
-def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = None) -> Any:
+def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = None) -> Array:
     x, y = promoted([to_float(v) for v in arrays(a, q)])
     n = x.shape[0]
     if method not in (None, "direct", "bilinear"):
@@ -52,7 +50,7 @@ def solve_discrete_lyapunov(a: ArrayLike, q: ArrayLike, method: str | None = Non
 
 
 # -- Riccati's equation ---------------------------------------------------------------------------------------------
-def _solved(name: str, matrices: tuple[Any, ...], e: object, s: ArrayLike | None, discrete: bool) -> Any:
+def _solved(name: str, matrices: tuple[ArrayLike, ...], e: object, s: ArrayLike | None, discrete: bool) -> Array:
     if e is not None:
         raise refuse(f"the argument e= of scipy.linalg.{name}", "solve with e^-1 a and e^-1 b")
     a, b, q, r = (to_float(v) for v in arrays(*matrices))
@@ -67,7 +65,8 @@ def _solved(name: str, matrices: tuple[Any, ...], e: object, s: ArrayLike | None
         closed = (a - b @ gain).T
         cost = q + gain.T @ r @ gain - s @ gain - gain.T @ s.T
         x = solve_discrete_lyapunov(closed, cost) if discrete else solve_continuous_lyapunov(closed, -cost)
-    return result + (x - stop_gradient(x))  # the value of SciPy, with the derivatives of the steps
+    output: Array = result + (x - stop_gradient(x))  # the value of SciPy, with the derivatives of the steps
+    return output
 
 
 @entry("solve_continuous_are")
@@ -79,7 +78,7 @@ def solve_continuous_are(
     e: ArrayLike | None = None,
     s: ArrayLike | None = None,
     balanced: bool = True,
-) -> Any:
+) -> Array:
     return _solved("solve_continuous_are", (a, b, q, r), e, s, False)
 
 
@@ -92,7 +91,7 @@ def solve_discrete_are(
     e: object = None,
     s: ArrayLike | None = None,
     balanced: bool = True,
-) -> Any:
+) -> Array:
     return _solved("solve_discrete_are", (a, b, q, r), e, s, True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,14 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.scipy_api.convolution import over_windows
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array, ArrayLike, Axes, Number
+from tracegrad.typing import Array, ArrayLike, Axes, NDArray, Number
 
 # Size of elements, relative to the largest in the row of a filter's matrix, that do not change a sum; rows of a block.
 # The elements decrease with the distance from the diagonal, for a spline of order 3 by a factor of about 4 per step.
 _NOTHING, _BLOCK_ROWS = 1e-20, 128
 
 
-def along_axis(filtered: Callable[[Any], Any], x: Array, axis: int) -> Array:
+def along_axis(filtered: Callable[[NDArray], NDArray], x: Array, axis: int) -> Array:
     """Apply a linear filter along an axis: the matrix of its results for the identity, and its constant term.
 
     The filter is a function of arrays along their first axis.
@@ -91,7 +91,7 @@ _edges("sobel", (1.0, 2.0, 1.0))
 _edges("prewitt", (1.0, 1.0, 1.0))
 
 
-def _modes(x: Array, mode: str) -> Any:
+def _modes(x: Array, mode: str) -> Iterable[tuple[int, str]]:
     """Return each axis, and the mode along it."""
     return enumerate(mode if isinstance(mode, list | tuple) else [mode] * len(x.shape))
 
@@ -159,7 +159,7 @@ _PADDING = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wra
 
 def _correlated(
     name: str, input: ArrayLike, weights: ArrayLike, output: object, mode: str, cval: float, origin: int, flipped: bool
-) -> Any:
+) -> Array:
     if output is not None:
         raise refuse(f"the argument output= of scipy.ndimage.{name}")
     if mode not in _PADDING:
@@ -182,7 +182,7 @@ def correlate(
     mode: str = "reflect",
     cval: float = 0.0,
     origin: int = 0,
-) -> Any:
+) -> Array:
     """`scipy.ndimage.correlate`"""
     return _correlated("correlate", input, weights, output, mode, cval, origin, flipped=False)
 
@@ -195,6 +195,6 @@ def convolve(
     mode: str = "reflect",
     cval: float = 0.0,
     origin: int = 0,
-) -> Any:
+) -> Array:
     """`scipy.ndimage.convolve`"""
     return _correlated("convolve", input, weights, output, mode, cval, origin, flipped=True)

@@ -18,14 +18,14 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.scipy_api.ndimage.filters import product
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array, ArrayLike, Number
+from tracegrad.typing import Array, ArrayLike, DTypeLike, NDArray, Number, Shape
 
 _PAD = 12  # elements at each side, as SciPy pads images for modes without a spline filter of their own
 _F8 = np.dtype(np.float64)
 
 
 # -- coordinates and elements outside the image ------------------------------------------------------------------------
-def _triangle(x: Any, n: int) -> Any:
+def _triangle(x: Array, n: int) -> Array:
     """Reflect a coordinate at the centres of the image's first and last elements."""
     period = 2.0 * n - 2.0
     rest = np.remainder(np.abs(x), period)
@@ -61,7 +61,7 @@ def _mirrored(i: Array, n: int) -> Array:
     return np.where(rest >= n, 2 * n - 2 - rest, rest)
 
 
-def _reflected(i: Any, n: int) -> Any:
+def _reflected(i: Array, n: int) -> Array:
     rest = np.remainder(i, 2 * n)
     return np.where(rest >= n, 2 * n - 1 - rest, rest)
 
@@ -78,7 +78,7 @@ _ELEMENTS: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
-def _weight(order: int, t: Array, k: int) -> Any:
+def _weight(order: int, t: Array, k: int) -> Array:
     """Evaluate the B-spline of this order `k` elements from its centre, as a sum of truncated powers.
 
     `t` is the distance from the nearest element or, for odd orders, from the element below.
@@ -90,7 +90,8 @@ def _weight(order: int, t: Array, k: int) -> Any:
     for j in range(order + 2):
         if middle - k + reach - j > 0:
             total = total + (-1.0) ** j * math.comb(order + 1, j) * (t + (reach - j - k)) ** order
-    return total / math.factorial(order)
+    result: Array = total / math.factorial(order)
+    return result
 
 
 class _Axis:
@@ -112,7 +113,7 @@ class _Axis:
             self.taps.append((index, _weight(order, t, k), missing))
 
 
-def _sampled(c: Array, coordinates: Sequence[Array], order: int, mode: str, cval: Any) -> Any:
+def _sampled(c: Array, coordinates: Sequence[Array], order: int, mode: str, cval: float) -> Array:
     """Evaluate the sum of B-splines with coefficients `c` at the coordinates, a list of arrays of one shape."""
     axes = [_Axis(x, n, order, mode) for x, n in zip(coordinates, c.shape)]
     flat = c.reshape(-1)
@@ -128,11 +129,12 @@ def _sampled(c: Array, coordinates: Sequence[Array], order: int, mode: str, cval
     for axis in axes:
         if axis.outside is not None:
             total = np.where(axis.outside, cval, total)
-    return total
+    output: Array = total
+    return output
 
 
 # -- from an image to coefficients -------------------------------------------------------------------------------------
-def _filtered(c: Array, order: int, mode: str) -> Any:
+def _filtered(c: Array, order: int, mode: str) -> Array:
     import scipy.ndimage
 
     for axis, n in enumerate(c.shape):
@@ -144,9 +146,9 @@ def _filtered(c: Array, order: int, mode: str) -> Any:
 
 def _resampled(
     name: str,
-    input: Any,
+    input: ArrayLike,
     coordinates: Sequence[Array],
-    output: Any,
+    output: DTypeLike,
     order: int,
     mode: str,
     cval: float,
@@ -176,7 +178,7 @@ def _resampled(
 def map_coordinates(
     input: Any,
     coordinates: ArrayLike,
-    output: object = None,
+    output: DTypeLike = None,
     order: int = 3,
     mode: str = "constant",
     cval: float = 0.0,
@@ -191,7 +193,7 @@ def map_coordinates(
 
 
 @shadow("scipy.ndimage.spline_filter")
-def spline_filter(input: ArrayLike, order: int = 3, output: type = np.float64, mode: str = "mirror") -> Array:
+def spline_filter(input: ArrayLike, order: int = 3, output: DTypeLike = np.float64, mode: str = "mirror") -> Array:
     """`scipy.ndimage.spline_filter`"""
     if np.dtype(output) != _F8:
         raise refuse("the argument output= of scipy.ndimage.spline_filter")
@@ -199,12 +201,12 @@ def spline_filter(input: ArrayLike, order: int = 3, output: type = np.float64, m
     return c if order in (0, 1) else _filtered(c, order, mode)
 
 
-def _grid(shape: Any) -> list[Any]:
+def _grid(shape: Shape) -> list[NDArray]:
     """Return the coordinates of the elements of an array of this shape."""
     return [np.asarray(x, np.float64) for x in np.indices(shape)]
 
 
-def _each(x: Any, rank: int) -> list[Any]:
+def _each(x: ArrayLike, rank: int) -> list[Array]:
     """Return a number for each axis."""
     (x,) = arrays(x)
     return [x[k] for k in range(rank)] if x.shape else [x] * rank
@@ -213,8 +215,8 @@ def _each(x: Any, rank: int) -> list[Any]:
 @shadow("scipy.ndimage.shift")
 def shift(
     input: Array | Number,
-    shift: int,
-    output: object = None,
+    shift: ArrayLike,
+    output: DTypeLike = None,
     order: int = 3,
     mode: str = "constant",
     cval: float = 0.0,
@@ -228,9 +230,9 @@ def shift(
 
 @shadow("scipy.ndimage.zoom")
 def zoom(
-    input: Array | Number,
-    zoom: int,
-    output: object = None,
+    input: ArrayLike,
+    zoom: float | Sequence[float],
+    output: DTypeLike = None,
     order: int = 3,
     mode: str = "constant",
     cval: float = 0.0,
@@ -241,14 +243,14 @@ def zoom(
     """`scipy.ndimage.zoom`, with a derivative in the image."""
     if dispatch_operand((zoom,)) is not None:
         raise refuse("scipy.ndimage.zoom by a traced factor", "use affine_transform")
-    shape = np.shape(input)
+    shape = arrays(input)[0].shape
     factors = [float(z) for z in np.broadcast_to(zoom, (len(shape),))]
     wanted = [round(n * z) for n, z in zip(shape, factors)]
     offset = 0 if grid_mode else 1
     scales = [(n - offset) / (m - offset) if m != offset else 1.0 for n, m in zip(shape, wanted)]
     if all(z == 1 for z in factors) and prefilter and output is None:
         return arrays(input)[0] * 1
-    args = [(x + 0.5) * s - 0.5 if grid_mode else x * s for x, s in zip(_grid(wanted), scales)]
+    args = [(x + 0.5) * s - 0.5 if grid_mode else x * s for x, s in zip(_grid(tuple(wanted)), scales)]
     return _resampled("zoom", input, args, output, order, mode, cval, prefilter)
 
 
@@ -258,7 +260,7 @@ def affine_transform(
     matrix: Any,
     offset: Any = 0.0,
     output_shape: Any = None,
-    output: Any = None,
+    output: DTypeLike = None,
     order: int = 3,
     mode: str = "constant",
     cval: float = 0.0,
@@ -282,7 +284,7 @@ def rotate(
     angle: int,
     axes: Sequence[int] = (1, 0),
     reshape: bool = True,
-    output: object = None,
+    output: DTypeLike = None,
     order: int = 3,
     mode: str = "constant",
     cval: float = 0.0,

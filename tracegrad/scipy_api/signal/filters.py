@@ -13,7 +13,7 @@ from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.signal.lfilter import lfilter as _lfilter
 from tracegrad.scipy_api.ndimage.filters import along_axis
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.typing import Array, ArrayLike, Number
+from tracegrad.typing import Array, ArrayLike
 
 
 def _filtered(b: Array, a: Array, x: Array) -> Array:
@@ -25,7 +25,7 @@ def _filtered(b: Array, a: Array, x: Array) -> Array:
     return _lfilter(b, a, np.real(x)) + 1j * _lfilter(b, a, np.imag(x))
 
 
-def _coefficients(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> list[Any]:
+def _coefficients(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> list[Array]:
     b, a, x = (to_float(v) for v in arrays(b, a, x))
     if x.dtype.kind == "c" and "c" not in (b.dtype.kind, a.dtype.kind):
         b, a = promoted([b, a], np.real(x).dtype)
@@ -35,7 +35,9 @@ def _coefficients(b: ArrayLike, a: ArrayLike, x: ArrayLike) -> list[Any]:
 
 
 @shadow("scipy.signal.lfilter")
-def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Array | Number | None = None) -> Array | tuple[Array, ...]:
+def lfilter(
+    b: ArrayLike, a: ArrayLike, x: ArrayLike, axis: int = -1, zi: ArrayLike | None = None
+) -> Array | tuple[Array, ...]:
     """`scipy.signal.lfilter`: the signal, and with `zi` the final state of the filter."""
     b, a, x = _coefficients(b, a, x)
     x = moveaxis(x, axis, -1)
@@ -44,7 +46,9 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Array | Number | None = 
     count = max(b.shape[0], a.shape[0]) - 1
     held = moveaxis(to_float(arrays(zi, x)[0]), axis, -1)
     if held.shape[-1] != count:
-        raise ValueError(f"Unexpected shape for zi: {np.shape(zi)}, where the axis of the signal has {count} elements")
+        raise ValueError(
+            f"Unexpected shape for zi: {arrays(zi)[0].shape}, where the axis of the signal has {count} elements"
+        )
     held = np.broadcast_to(held, (*x.shape[:-1], count))
     b, a = (np.pad(v, (0, count + 1 - v.shape[0])) / a[0] for v in (b, a))
     # The state of a filter enters after the zeros, so only the poles act on it.
@@ -54,7 +58,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Array | Number | None = 
     return moveaxis(y, -1, axis), moveaxis(_held(b, a, x, y, late[..., size:]), -1, axis)
 
 
-def _held(b: Array, a: Any, x: Array, y: Any, unused_state: Any) -> Array:
+def _held(b: Array, a: Array, x: Array, y: Array, unused_state: Array) -> Array:
     """Compute the final state of the filter; `unused_state` is the unused part of the initial state."""
     count = b.shape[0] - 1
     before = [*[(0, 0)] * (len(x.shape) - 1), (count, 0)]
@@ -67,14 +71,15 @@ def _held(b: Array, a: Any, x: Array, y: Any, unused_state: Any) -> Array:
 
 
 @shadow("scipy.signal.lfilter_zi")
-def lfilter_zi(b: Any, a: Any) -> Any:
+def lfilter_zi(b: ArrayLike, a: ArrayLike) -> Array:
     """`scipy.signal.lfilter_zi`: the filter state in the steady state of a step response."""
     b, a, _ = _coefficients(b, a, 0.0)
     count = max(b.shape[0], a.shape[0])
     b, a = (np.pad(v, (0, count - v.shape[0])) / a[0] for v in (b, a))
     rest = b - a * b[0]
     first = np.sum(rest[1:]) / np.sum(a)
-    return np.cumsum(a)[:-1] * first - np.concatenate([np.zeros(1), np.cumsum(rest[1:])])[:-1]
+    result: Array = np.cumsum(a)[:-1] * first - np.concatenate([np.zeros(1), np.cumsum(rest[1:])])[:-1]
+    return result
 
 
 @shadow("scipy.signal.sosfilt")
@@ -106,7 +111,7 @@ def sosfilt_zi(sos: ArrayLike) -> Array:
 
 
 # -- forwards and backwards -----------------------------------------------------------------------------------------
-def _extended(x: Array, padtype: str, count: int) -> Array:
+def _extended(x: Array, padtype: str | None, count: int) -> Array:
     """Extend `x` by `count` elements at each end of its last axis."""
     if padtype is None or not count:
         return x
@@ -125,7 +130,9 @@ def _extended(x: Array, padtype: str, count: int) -> Array:
     return np.concatenate([before, x, after], axis=-1)
 
 
-def _forward_backward(run: Callable[[Any, Any], Any], x: Array, axis: int, padtype: str, count: int) -> Array:
+def _forward_backward(
+    run: Callable[[Array, Array], Array], x: Array, axis: int, padtype: str | None, count: int
+) -> Array:
     """Apply `run(signal, first element)` along an axis, forwards and then backwards."""
     extended = _extended(moveaxis(x, axis, -1), padtype, count)
     forward = run(extended, extended[..., :1])
@@ -136,12 +143,12 @@ def _forward_backward(run: Callable[[Any, Any], Any], x: Array, axis: int, padty
 
 @shadow("scipy.signal.filtfilt")
 def filtfilt(
-    b: Any,
-    a: Any,
-    x: Any,
+    b: ArrayLike,
+    a: ArrayLike,
+    x: ArrayLike,
     axis: int = -1,
-    padtype: str = "odd",
-    padlen: Any = None,
+    padtype: str | None = "odd",
+    padlen: int | None = None,
     method: str = "pad",
     irlen: object = None,
 ) -> Array:
@@ -155,7 +162,9 @@ def filtfilt(
 
 
 @shadow("scipy.signal.sosfiltfilt")
-def sosfiltfilt(sos: ArrayLike, x: Any, axis: int = -1, padtype: str = "odd", padlen: Any = None) -> Array:
+def sosfiltfilt(
+    sos: ArrayLike, x: ArrayLike, axis: int = -1, padtype: str | None = "odd", padlen: int | None = None
+) -> Array:
     """`scipy.signal.sosfiltfilt`"""
     sos, x = (to_float(v) for v in arrays(sos, x))
     start = sosfilt_zi(sos)
@@ -188,7 +197,7 @@ def savgol_filter(
 
 
 @shadow("scipy.signal.detrend")
-def detrend(data: ArrayLike, axis: int = -1, type: Any = "linear", bp: int = 0, overwrite_data: bool = False) -> Array:
+def detrend(data: ArrayLike, axis: int = -1, type: str = "linear", bp: int = 0, overwrite_data: bool = False) -> Array:
     """`scipy.signal.detrend`"""
     from scipy import signal
 
@@ -197,7 +206,7 @@ def detrend(data: ArrayLike, axis: int = -1, type: Any = "linear", bp: int = 0, 
 
 
 @shadow("scipy.signal.hilbert")
-def hilbert(x: ArrayLike, N: Any = None, axis: int = -1) -> Array:
+def hilbert(x: ArrayLike, N: int | None = None, axis: int = -1) -> Array:
     """`scipy.signal.hilbert`: the analytic signal."""
     v = to_float(arrays(x)[0])
     if v.dtype.kind == "c":

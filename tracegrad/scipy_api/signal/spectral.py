@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,18 +19,22 @@ from tracegrad.typing import Array, ArrayLike, NDArray, Number
 _SCALES = ("density", "spectrum")
 
 
+# The elements of a window, or its name in SciPy, with its parameters.
+Window: TypeAlias = "ArrayLike | str | tuple[str | float, ...]"
+
+
 class _Frames:
     """Framing of signals for spectra: `size` elements each, one frame every `step` elements."""
 
     def __init__(
         self,
         length: int,
-        fs: Any,
-        window: Any,
+        fs: float,
+        window: Window,
         nperseg: int | None,
         noverlap: int | None,
         nfft: int | None,
-        detrend: bool | str,
+        detrend: bool | str | Callable[[Array], Array],
         scaling: str,
     ):
         self.window, self.size = _window(window, nperseg, length)
@@ -51,7 +56,7 @@ class _Frames:
         frames = np.lib.stride_tricks.sliding_window_view(x, self.size, axis=-1)[..., :: self.step, :]
         return self._fourier(self._flat(frames, axis) * self.window, onesided)
 
-    def _flat(self, frames: Any, axis: int) -> Any:
+    def _flat(self, frames: Array, axis: int) -> Array:
         """Detrend the frames."""
         how = self.detrend
         if not how:
@@ -59,8 +64,9 @@ class _Frames:
         if callable(how):
             return moveaxis(how(moveaxis(frames, -1, axis)), axis, -1)
         if how == "constant":
-            return frames - np.mean(frames, axis=-1, keepdims=True)
-        return without_trend(frames, type=how)
+            result: Array = frames - np.mean(frames, axis=-1, keepdims=True)
+            return result
+        return without_trend(frames, type=str(how))
 
     def _fourier(self, frames: Array, onesided: bool) -> Array:
         return np.fft.rfft(frames, self.nfft) if onesided else np.fft.fft(frames, self.nfft)
@@ -79,7 +85,7 @@ class _Frames:
         return power * np.where(unpaired, 1.0, 2.0).astype(np.real(power).dtype)
 
 
-def _window(window: Array | tuple[str, float] | str, nperseg: int | None, length: int) -> tuple[NDArray, int]:
+def _window(window: Window, nperseg: int | None, length: int) -> tuple[NDArray, int]:
     """Return the window, and its length."""
     if isinstance(window, str | tuple):
         from scipy.signal import get_window
@@ -116,7 +122,7 @@ def _is_onesided(wanted: bool, *xs: Array) -> bool:
     return bool(wanted) and all(x.dtype.kind != "c" for x in xs)
 
 
-def _as(x: Any, *like: Array) -> Any:
+def _as(x: Array, *like: Array) -> Array:
     """Convert `x` to the complex dtype with the precision of the signals."""
     dtype = complex_of(np.result_type(*[v.dtype for v in like]))
     return x if x.dtype == dtype else x.astype(dtype)
@@ -129,8 +135,8 @@ _HANN = "hann_periodic"
 def csd(
     x: ArrayLike,
     y: ArrayLike,
-    fs: Any = 1.0,
-    window: Any = _HANN,
+    fs: float = 1.0,
+    window: Window = _HANN,
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
@@ -139,7 +145,7 @@ def csd(
     scaling: str = "density",
     axis: int = -1,
     average: str = "mean",
-) -> tuple[Any, Any]:
+) -> tuple[NDArray, Array]:
     """`scipy.signal.csd`"""
     same = x is y
     x, y = _signals(x, y, axis=axis)
@@ -153,32 +159,34 @@ def csd(
     return frames.frequencies(onesided), result.astype(np.real(x).dtype) if same else result
 
 
-def _averaged(power: Array, average: str) -> Any:
+def _averaged(power: Array, average: str) -> Array:
     """Average powers over the frames, by mean or median."""
     count = power.shape[-2]
     if average not in ("mean", "median"):
         raise ValueError(f"Parameter average={average!r} must be 'median' or 'mean'!")
     if average == "mean" or count == 1:
-        return np.mean(power, axis=-2)
+        output: Array = np.mean(power, axis=-2)
+        return output
     even = 2.0 * np.arange(1.0, (count - 1) // 2 + 1)
     bias = 1.0 + np.sum(1.0 / (even + 1.0) - 1.0 / even)  # bias of the median of chi-squared powers
     if power.dtype.kind != "c":
         return np.median(power, axis=-2) / bias
-    return (np.median(np.real(power), axis=-2) + 1j * np.median(np.imag(power), axis=-2)) / bias
+    result: Array = (np.median(np.real(power), axis=-2) + 1j * np.median(np.imag(power), axis=-2)) / bias
+    return result
 
 
 @shadow("scipy.signal.welch")
-def welch(x: ArrayLike, *args: Any, **kwargs: Any) -> Any:
+def welch(x: ArrayLike, *args: Any, **kwargs: Any) -> tuple[NDArray, Array]:
     """`scipy.signal.welch`"""
     return csd(x, x, *args, **kwargs)
 
 
 @shadow("scipy.signal.periodogram")
 def periodogram(
-    x: Any,
+    x: ArrayLike,
     fs: float = 1.0,
-    window: str = "boxcar",
-    nfft: Any = None,
+    window: Window | None = "boxcar",
+    nfft: int | None = None,
     detrend: str = "constant",
     return_onesided: bool = True,
     scaling: str = "density",
@@ -221,7 +229,7 @@ def coherence(
 
 
 # -- spectra that are functions of time --------------------------------------------------------------------------------
-def _over_time(frames: _Frames, x: Array, axis: int, onesided: bool, boundary: bool = False) -> Any:
+def _over_time(frames: _Frames, x: Array, axis: int, onesided: bool, boundary: bool = False) -> tuple[NDArray, Array]:
     """Return the times of the frames, and their spectra."""
     half = frames.size / 2
     times = np.arange(half, x.shape[-1] - half + 1, frames.step) / float(frames.fs)
@@ -235,9 +243,9 @@ def _placed(result: Array | Number, axis: int) -> Array:
 
 @shadow("scipy.signal.spectrogram")
 def spectrogram(
-    x: Any,
+    x: ArrayLike,
     fs: float = 1.0,
-    window: Any = ("tukey_periodic", 0.25),
+    window: Window = ("tukey_periodic", 0.25),
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
@@ -315,7 +323,7 @@ def istft(
     Zxx: ArrayLike,
     fs: float = 1.0,
     window: str = _HANN,
-    nperseg: Any = None,
+    nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
     input_onesided: bool = True,
@@ -359,7 +367,7 @@ def istft(
     return np.arange(x.shape[0]) / float(fs), x
 
 
-def _overlaid(segments: Array, step: int) -> Any:
+def _overlaid(segments: Array, step: int) -> Array:
     """Overlap-add frames (..., count, size) that begin one `step` after the other."""
     *batch_shape, count, size = segments.shape
     iterations = -(-size // step)
@@ -370,4 +378,5 @@ def _overlaid(segments: Array, step: int) -> Any:
     total: Any = 0.0
     for k in range(iterations):
         total = total + np.pad(blocks[..., k, :], [*still, (k, iterations - 1 - k), (0, 0)])
-    return total.reshape(*batch_shape, (count + iterations - 1) * step)[..., : size + (count - 1) * step]
+    result: Array = total.reshape(*batch_shape, (count + iterations - 1) * step)[..., : size + (count - 1) * step]
+    return result

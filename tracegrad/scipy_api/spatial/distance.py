@@ -15,20 +15,21 @@ from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array, ArrayLike, Number
 
 
-def _root(x: Any) -> Array:
+def _root(x: Array) -> Array:
     zero = x == 0
     return np.where(zero, 0.0, np.sqrt(np.where(zero, 1.0, x)))
 
 
-def _sum(x: Array, w: Array | None = None) -> Any:
-    return np.sum(x if w is None else w * x, axis=-1)
+def _sum(x: Array, w: Array | None = None) -> Array:
+    result: Array = np.sum(x if w is None else w * x, axis=-1)
+    return result
 
 
-def _cosine(x: Array, y: Array, w: Array | None = None) -> Any:
+def _cosine(x: Array, y: Array, w: Array | None = None) -> Array:
     return 1.0 - _sum(x * y, w) / (np.sqrt(_sum(x * x, w)) * np.sqrt(_sum(y * y, w)))
 
 
-def _correlation(x: Array, y: Array, w: Array | None = None) -> Any:
+def _correlation(x: Array, y: Array, w: Array | None = None) -> Array:
     if w is None:
         return _cosine(x - np.mean(x, axis=-1, keepdims=True), y - np.mean(y, axis=-1, keepdims=True))
     w = w / np.sum(w)
@@ -43,7 +44,7 @@ def _minkowski(x: Array, y: Array, p: float = 2, w: Array | None = None) -> Arra
     return np.where(zero, 0.0, np.where(zero, 1.0, total) ** (1.0 / p))
 
 
-def _canberra(x: Array, y: Array, w: Array | None = None) -> Any:
+def _canberra(x: Array, y: Array, w: Array | None = None) -> Array:
     below = np.abs(x) + np.abs(y)
     zero = below == 0
     return _sum(np.where(zero, 0.0, np.abs(x - y) / np.where(zero, 1.0, below)), w)
@@ -58,7 +59,7 @@ def _mahalanobis(x: Array, y: Array, VI: Array) -> Array:
     return _root(_sum(np.matmul(differences, VI) * differences))
 
 
-def _jensenshannon(p: Array, q: Array, base: Any = None) -> Array:
+def _jensenshannon(p: Array, q: Array, base: Array | float | None = None) -> Array:
     p, q = (v / np.sum(v, axis=-1, keepdims=True) for v in (p, q))
     middle = (p + q) / 2.0
     total = _sum(rel_entr(p, middle) + rel_entr(q, middle))
@@ -112,7 +113,9 @@ _OTHER_NAMES = {
 }
 
 
-def _metric(name: str, metric: Any, out: Array | None, options: dict[str, Any], points: Callable[[], Any]) -> Any:
+def _metric(
+    name: str, metric: Any, out: Array | None, options: dict[str, Any], points: Callable[[], Any]
+) -> Callable[[Array, Array], Array]:
     """Return the distance function of rows; `points()` returns all rows, for metrics with variances."""
     if out is not None:
         raise refuse(f"the argument out= of scipy.spatial.distance.{name}")
@@ -133,7 +136,7 @@ def _metric(name: str, metric: Any, out: Array | None, options: dict[str, Any], 
     return lambda x, y: known(x, y, **with_arrays)
 
 
-def _each(metric: Callable[[Any, Any], Any], x: Array, y: Array) -> Array:
+def _each(metric: Callable[[Array, Array], Array], x: Array, y: Array) -> Array:
     """Apply a function of two vectors to all rows of `x` and `y`, one after the other."""
     x, y = np.broadcast_arrays(x, y)
     shape = x.shape[:-1]
@@ -143,8 +146,13 @@ def _each(metric: Callable[[Any, Any], Any], x: Array, y: Array) -> Array:
 
 @shadow("scipy.spatial.distance.cdist")
 def cdist(
-    XA: ArrayLike, XB: ArrayLike, metric: str = "euclidean", *, out: Array | None = None, **kwargs: object
-) -> Any:
+    XA: ArrayLike,
+    XB: ArrayLike,
+    metric: str | Callable[..., Array] = "euclidean",
+    *,
+    out: Array | None = None,
+    **kwargs: object,
+) -> Array:
     """`cdist`: the distances between each row of `XA` and each row of `XB`."""
     x, y = (to_float(v) for v in arrays(XA, XB))
     of = _metric("cdist", metric, out, kwargs, lambda: np.concatenate([x, y]))
@@ -152,7 +160,9 @@ def cdist(
 
 
 @shadow("scipy.spatial.distance.pdist")
-def pdist(X: ArrayLike, metric: Any = "euclidean", *, out: Array | None = None, **kwargs: object) -> Any:
+def pdist(
+    X: ArrayLike, metric: str | Callable[..., Array] = "euclidean", *, out: Array | None = None, **kwargs: object
+) -> Array:
     """`pdist`: the distances between all pairs of rows."""
     x = to_float(arrays(X)[0])
     of = _metric("pdist", metric, out, kwargs, lambda: x)
@@ -180,7 +190,7 @@ def squareform(X: ArrayLike, force: str = "no", checks: bool = True) -> Array:
 
 def _between(name: str) -> None:
     @shadow(f"scipy.spatial.distance.{name}")
-    def distance(u: ArrayLike, v: ArrayLike, *args: Array | Number, **kwargs: object) -> Any:
+    def distance(u: ArrayLike, v: ArrayLike, *args: Array | Number, **kwargs: object) -> Array:
         inputs = dict(zip(_POSITIONS.get(name, ("w",)), args)) | kwargs
         x, y = (to_float(t) for t in arrays(u, v))
         return _metric(name, name, None, inputs, lambda: np.stack([x, y]))(x, y)[()]
@@ -188,7 +198,7 @@ def _between(name: str) -> None:
 
 @shadow("scipy.spatial.distance.jensenshannon")
 def jensenshannon(
-    p: ArrayLike, q: ArrayLike, base: ArrayLike | None = None, *, axis: int = 0, keepdims: bool = False
+    p: ArrayLike, q: ArrayLike, base: Array | float | None = None, *, axis: int = 0, keepdims: bool = False
 ) -> Array:
     """`jensenshannon`, along an axis."""
     x, y = (moveaxis(to_float(t), axis, -1) for t in np.broadcast_arrays(*arrays(p, q)))

@@ -10,6 +10,7 @@ from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.scipy_api.registry import replaces_objects, shadow
+from tracegrad.typing import NDArray
 
 if TYPE_CHECKING:
     from tracegrad.typing import Array, ArrayLike
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 class _Query:
     """Query of the indices of neighbours; `real` is the tree of the data if they are constant."""
 
-    def __init__(self, real: Any, tree_options: dict[str, Any], query_options: dict[str, object]):
+    def __init__(self, real: Any, tree_options: dict[str, object], query_options: dict[str, object]):
         self.real, self.tree_options, self.query_options = real, tree_options, query_options
 
     def __repr__(self) -> str:
         return repr(f"scipy.spatial.KDTree.query {self.tree_options} {self.query_options}")
 
-    def __call__(self, x: object, data: Any) -> tuple[Any, ...]:
+    def __call__(self, x: NDArray, data: NDArray) -> tuple[NDArray, ...]:
         from scipy.spatial import KDTree
 
         x, data = np.asarray(x), np.asarray(data)
@@ -36,7 +37,7 @@ class _Query:
 class Tree:
     """Replacement of a k-d tree, of points that may be traced."""
 
-    def __init__(self, data: Any, table: dict[str, Any], real: object = None):
+    def __init__(self, data: Array, table: dict[str, object], real: object = None):
         self.data, self._options, self._real = data, table, real
 
     @property
@@ -87,12 +88,12 @@ def tree(
     """`scipy.spatial.KDTree` of traced points"""
     if boxsize is not None:
         raise refuse("the argument boxsize= of scipy.spatial.KDTree")
-    table = {"leafsize": leafsize, "compact_nodes": compact_nodes, "balanced_tree": balanced_tree}
+    table: dict[str, object] = {"leafsize": leafsize, "compact_nodes": compact_nodes, "balanced_tree": balanced_tree}
     return Tree(to_float(arrays(data)[0]), table)
 
 
 @replaces_objects("scipy.spatial")
-def _of_spatial(value: Any, read: Any) -> Any:
+def _of_spatial(value: Any, read: Any) -> Tree | None:
     if type(value).__name__ not in ("KDTree", "cKDTree") or read is None or value.boxsize is not None:
         return None
     return Tree(read("data"), {"leafsize": value.leafsize}, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import replaces_objects, shadow
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 # Angles in radians. Below the first, power series are exact. Within the second of a pole, two of the three Euler angles
 # have the same axis (gimbal lock).
@@ -28,18 +28,19 @@ _POLISH_STEPS, _POLAR_STEPS = 2, 20
 _AXES = "xyz"
 
 
-def _numbers(x: Any, last: int, name: str) -> Any:
+def _numbers(x: ArrayLike, last: int, name: str) -> Array:
     (x,) = arrays(x)
     if not x.ndim or x.shape[-1] != last:
         raise ValueError(f"Expected `{name}` to have shape (..., {last}), got {x.shape}.")
     return to_float(x)
 
 
-def _dot(x: Array, y: Array) -> Any:
-    return np.sum(x * y, axis=-1, keepdims=True)
+def _dot(x: Array, y: Array) -> Array:
+    result: Array = np.sum(x * y, axis=-1, keepdims=True)
+    return result
 
 
-def _unit(x: Array) -> Any:
+def _unit(x: Array) -> Array:
     return x / np.sqrt(_dot(x, x))
 
 
@@ -84,7 +85,7 @@ def _axes(seq: str) -> tuple[list[int], bool]:
 class Rotation:
     """`scipy.spatial.transform.Rotation`."""
 
-    def __init__(self, quat: Any, normalize: bool = True, copy: bool = True, scalar_first: bool = False):
+    def __init__(self, quat: ArrayLike, normalize: bool = True, copy: bool = True, scalar_first: bool = False):
         q = _numbers(quat, 4, "quat")
         q = np.roll(q, -1, axis=-1) if scalar_first else q
         self._q = _unit(q) if normalize else q
@@ -95,7 +96,7 @@ class Rotation:
 
     # -- constructors --------------------------------------------------------------------------------------
     @staticmethod
-    def from_quat(quat: object, *, scalar_first: bool = False) -> Rotation:
+    def from_quat(quat: ArrayLike, *, scalar_first: bool = False) -> Rotation:
         return Rotation(quat, scalar_first=scalar_first)
 
     @staticmethod
@@ -110,7 +111,7 @@ class Rotation:
         return Rotation._of(np.concatenate([scale * v, scalar], axis=-1))
 
     @staticmethod
-    def from_matrix(matrix: Array, *, assume_valid: bool = False) -> Rotation:
+    def from_matrix(matrix: ArrayLike, *, assume_valid: bool = False) -> Rotation:
         m = _numbers(matrix, 3, "matrix")
         m = m if assume_valid else _orthogonal(m)
         (a, b, c), (d, e, f), (g, h, i) = [[m[..., j, k] for k in range(3)] for j in range(3)]
@@ -149,20 +150,20 @@ class Rotation:
         return Rotation._of(np.concatenate([2 * v, 1 - square], axis=-1) / (1 + square))
 
     @staticmethod
-    def identity(num: Any = None, *, shape: Any = None) -> Rotation:
+    def identity(num: int | None = None, *, shape: int | Sequence[int] | None = None) -> Rotation:
         size = shape if num is None else num
         axes = () if size is None else (size,) if isinstance(size, int) else tuple(size)
         return Rotation._of(np.broadcast_to(np.array([0.0, 0.0, 0.0, 1.0]), (*axes, 4)))
 
     @staticmethod
-    def concatenate(rotations: Any) -> Rotation:
+    def concatenate(rotations: Rotation | Iterable[Rotation]) -> Rotation:
         parts = [rotations] if isinstance(rotations, Rotation) else list(rotations)
         return Rotation._of(np.concatenate([x._q if x._q.ndim > 1 else x._q[None] for x in parts]))
 
     @staticmethod
     def align_vectors(
         a: ArrayLike, b: ArrayLike, weights: ArrayLike | None = None, return_sensitivity: bool = False
-    ) -> tuple[Rotation, Any]:
+    ) -> tuple[Rotation, Array]:
         x, y = _numbers(a, 3, "a"), _numbers(b, 3, "b")
         if return_sensitivity or x.ndim < 2 or x.shape[0] < 2:
             raise refuse("scipy.spatial.transform.Rotation.align_vectors of one vector, or with its sensitivity")
@@ -187,7 +188,7 @@ class Rotation:
             raise TypeError("Single rotation has no len().")
         return int(self._q.shape[0])
 
-    def __getitem__(self, key: Any) -> Rotation:
+    def __getitem__(self, key: int | slice | Sequence[int] | NDArray) -> Rotation:
         if self.single:
             raise TypeError("Single rotation is not subscriptable.")
         return Rotation._of(self._q[key])
@@ -208,7 +209,7 @@ class Rotation:
         ]
         return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
-    def as_rotvec(self, degrees: bool = False) -> Any:
+    def as_rotvec(self, degrees: bool = False) -> Array:
         q = _upright(self._q)
         v, square = q[..., :3], _dot(q[..., :3], q[..., :3])
         small = square <= _SMALL**2 / 4
@@ -217,7 +218,7 @@ class Rotation:
         result = np.where(small, series, 2 * np.arctan2(sine, q[..., 3:]) / sine) * v
         return np.rad2deg(result) if degrees else result
 
-    def as_mrp(self) -> Any:
+    def as_mrp(self) -> Array:
         q = _upright(self._q)
         return q[..., :3] / (1 + q[..., 3:])
 
@@ -247,17 +248,19 @@ class Rotation:
         output = np.stack(iterations, axis=-1)
         return np.rad2deg(output) if degrees else output
 
-    def magnitude(self) -> Any:
-        return 2 * np.arctan2(np.linalg.norm(self._q[..., :3], axis=-1), np.abs(self._q[..., 3]))
+    def magnitude(self) -> Array:
+        result: Array = 2 * np.arctan2(np.linalg.norm(self._q[..., :3], axis=-1), np.abs(self._q[..., 3]))
+        return result
 
-    def approx_equal(self, other: Rotation, atol: Any = None, degrees: bool = False) -> Any:
+    def approx_equal(self, other: Rotation, atol: float | None = None, degrees: bool = False) -> Array:
         max_angle = 1e-8 if atol is None else np.deg2rad(atol) if degrees else atol
         return (other * self.inv()).magnitude() < max_angle
 
     # -- operations ----------------------------------------------------------------------------------------
-    def apply(self, vectors: ArrayLike, inverse: bool = False) -> Any:
+    def apply(self, vectors: ArrayLike, inverse: bool = False) -> Array:
         v, m = _numbers(vectors, 3, "vectors"), self.as_matrix()
-        return np.matmul(np.swapaxes(m, -1, -2) if inverse else m, v[..., None])[..., 0]
+        result: Array = np.matmul(np.swapaxes(m, -1, -2) if inverse else m, v[..., None])[..., 0]
+        return result
 
     def inv(self) -> Rotation:
         return Rotation._of(self._q * np.array([-1.0, -1.0, -1.0, 1.0]))
@@ -265,7 +268,7 @@ class Rotation:
     def __mul__(self, other: object) -> Rotation:
         return Rotation._of(_unit(_composed(self._q, other._q))) if isinstance(other, Rotation) else NotImplemented
 
-    def __pow__(self, n: object, modulus: object = None) -> Rotation:
+    def __pow__(self, n: float, modulus: object = None) -> Rotation:
         if modulus is not None:
             raise NotImplementedError("modulus not supported")
         return Rotation.from_rotvec(n * self.as_rotvec())
@@ -289,7 +292,7 @@ class Rotation:
 class Slerp:
     """`scipy.spatial.transform.Slerp`: interpolation of rotations along the shortest path."""
 
-    def __init__(self, times: ArrayLike, rotations: Any):
+    def __init__(self, times: ArrayLike, rotations: Rotation):
         if not isinstance(rotations, Rotation) or rotations.single or len(rotations) < 2:
             raise ValueError("`rotations` must be a sequence of at least 2 rotations.")
         (self.times,) = arrays(times)

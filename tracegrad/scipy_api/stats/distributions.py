@@ -42,7 +42,7 @@ class TracedDistribution:
             return result
         replacement = _methods(self._name).get(method)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             if dispatch_operand((*args, *kwargs.values())) is None:
                 return result(*args, **kwargs)
             if replacement is None:
@@ -51,7 +51,7 @@ class TracedDistribution:
 
         return call
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Frozen:
+    def __call__(self, *args: object, **kwargs: object) -> Frozen:
         return Frozen(self, args, kwargs)
 
     freeze = __call__
@@ -106,8 +106,8 @@ def _methods_of_law(law: Law, name: str, discrete: bool) -> dict[str, Callable[.
     return methods | _moment_methods(law, count, name, methods)
 
 
-def _log_of(function: Any) -> Callable[..., Any]:
-    return lambda *xs: np.log(function(*xs))
+def _log_of(function: Callable[..., Array] | None) -> Callable[..., Array] | None:
+    return function and (lambda *xs: np.log(function(*xs)))
 
 
 _NAMES = {
@@ -314,7 +314,7 @@ class _Inverse:
 
 # -- replacements of SciPy's objects -------------------------------------------------------------------------------
 @replaces_objects("scipy.stats")
-def _of_stats(value: Any, read: Any) -> Any:
+def _of_stats(value: Any, read: Any) -> TracedDistribution | Frozen | None:
     import scipy.stats
 
     cls = type(value).__name__
@@ -337,7 +337,7 @@ def _of_stats(value: Any, read: Any) -> Any:
     return None
 
 
-def _name(dist: Any, known: dict[str, Any]) -> str:
+def _name(dist: object, known: dict[str, object]) -> str:
     """Return the name of a SciPy distribution, possibly of another instance of its class; "" for others."""
     usual = type(dist).__name__.removesuffix("_gen")
     return usual if known.get(usual) is dist else next((k for k, x in known.items() if x is dist), "")

@@ -20,13 +20,13 @@ _EULER = float(np.euler_gamma)
 _digamma, _gamma = of_special("psi"), of_special("gamma")
 
 
-def _above(x: Array, least: float, function: Callable[[Any], Any], other: float = math.inf) -> Array:
+def _above(x: Array, least: float, function: Callable[[Array], Array], other: float = math.inf) -> Array:
     """Apply a function to elements of x above `least`; return `other` for other elements."""
     inside = x > least
     return np.where(inside, function(np.where(inside, x, least + 1.0)), other)
 
 
-def _constant(x: float) -> Callable[..., Any]:
+def _constant(x: float) -> Callable[..., Array | float]:
     """Make a function with the same value for all shape parameters."""
     return lambda *shapes: x if not shapes else x + 0.0 * shapes[0]
 
@@ -35,37 +35,43 @@ def _t_var(df: Array) -> Array:
     return np.where(df > 1.0, _above(df, 2.0, lambda v: v / (v - 2.0)), math.nan)
 
 
-def _t_entropy(df: Array) -> Any:
+def _t_entropy(df: Array) -> Array:
     half = 0.5 * (df + 1.0)
-    return half * (_digamma(half) - _digamma(0.5 * df)) + 0.5 * np.log(df) + betaln(0.5 * df, 0.5 + 0.0 * df)
+    result: Array = half * (_digamma(half) - _digamma(0.5 * df)) + 0.5 * np.log(df) + betaln(0.5 * df, 0.5 + 0.0 * df)
+    return result
 
 
-def _beta_entropy(a: Array, b: Array) -> Any:
+def _beta_entropy(a: Array, b: Array) -> Array:
     terms = (a - 1.0) * _digamma(a) + (b - 1.0) * _digamma(b)
-    return betaln(a, b) - terms + (a + b - 2.0) * _digamma(a + b)
+    result: Array = betaln(a, b) - terms + (a + b - 2.0) * _digamma(a + b)
+    return result
 
 
-def _chi2_entropy(df: Array) -> Any:
+def _chi2_entropy(df: Array) -> Array:
     half = 0.5 * df
-    return half + math.log(2) + gammaln(half) + (1.0 - half) * _digamma(half)
+    result: Array = half + math.log(2) + gammaln(half) + (1.0 - half) * _digamma(half)
+    return result
 
 
-def _f_var(n: object, m: Array) -> Array:
+def _f_var(n: Array, m: Array) -> Array:
     return _above(m, 4.0, lambda v: 2.0 * v * v * (n + v - 2.0) / (n * (v - 2.0) ** 2 * (v - 4.0)))
 
 
-def _f_entropy(n: Any, m: Array) -> Any:
+def _f_entropy(n: Array, m: Array) -> Array:
     n, m, ratio = 0.5 * n, 0.5 * m, np.log(m / n)
     terms = (1.0 - n) * _digamma(n) - (1.0 + m) * _digamma(m)
-    return ratio + betaln(n, m) + terms + (n + m) * _digamma(n + m)
+    result: Array = ratio + betaln(n, m) + terms + (n + m) * _digamma(n + m)
+    return result
 
 
-def _weibull_var(c: Array) -> Any:
-    return _gamma(1.0 + 2.0 / c) - _gamma(1.0 + 1.0 / c) ** 2
+def _weibull_var(c: Array) -> Array:
+    result: Array = _gamma(1.0 + 2.0 / c) - _gamma(1.0 + 1.0 / c) ** 2
+    return result
 
 
-def _bit_entropy(p: Array) -> Any:
-    return -xlogy(p, p) - xlog1my(1.0 - p, p)
+def _bit_entropy(p: Array) -> Array:
+    result: Array = -xlogy(p, p) - xlog1my(1.0 - p, p)
+    return result
 
 
 MOMENTS: dict[str, Moments] = {

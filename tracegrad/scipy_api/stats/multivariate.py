@@ -14,10 +14,10 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.linalg.functions import solve_triangular
 from tracegrad.scipy_api.stats.univariate import gammaln, of_special, xlogy
-from tracegrad.typing import Array, ArrayLike, Number
+from tracegrad.typing import Array, ArrayLike
 
 
-def _normal(x: Any, mean: Any = None, cov: Array | Number = 1, allow_singular: bool = False) -> Any:
+def _normal(x: ArrayLike, mean: ArrayLike | None = None, cov: ArrayLike = 1, allow_singular: bool = False) -> Array:
     """Log-density of `multivariate_normal`, with vectors along the last axis; axes of one element are dropped."""
     (x,) = _doubles(x)
     mean, factor = _shape_of(mean, cov, allow_singular)
@@ -25,7 +25,8 @@ def _normal(x: Any, mean: Any = None, cov: Array | Number = 1, allow_singular: b
     x = _vectors(x, dim)
     scaled = solve_triangular(factor, (x - mean).reshape(-1, dim).T, lower=True)
     distance = np.sum(scaled * scaled, axis=0).reshape(x.shape[:-1])
-    return np.squeeze(-0.5 * (dim * math.log(2 * math.pi) + distance) - np.sum(np.log(np.diagonal(factor))))
+    result: Array = np.squeeze(-0.5 * (dim * math.log(2 * math.pi) + distance) - np.sum(np.log(np.diagonal(factor))))
+    return result
 
 
 def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Array, ...]:
@@ -47,12 +48,13 @@ def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Array, ...]:
     return (mean if mean.shape else mean + np.zeros(dim)), np.linalg.cholesky(cov)
 
 
-def _normal_entropy(mean: Array | None = None, cov: Any = 1) -> Any:
+def _normal_entropy(mean: ArrayLike | None = None, cov: ArrayLike = 1) -> Array:
     factor = _shape_of(mean, cov, True)[1]
-    return 0.5 * factor.shape[0] * (math.log(2 * math.pi) + 1.0) + np.sum(np.log(np.diagonal(factor)))
+    result: Array = 0.5 * factor.shape[0] * (math.log(2 * math.pi) + 1.0) + np.sum(np.log(np.diagonal(factor)))
+    return result
 
 
-def _doubles(*xs: ArrayLike) -> list[Any]:
+def _doubles(*xs: ArrayLike) -> list[Array]:
     return [to_dtype(to_float(v), np.dtype(np.float64)) for v in arrays(*xs)]
 
 
@@ -65,7 +67,7 @@ def _vectors(x: Array, dim: int) -> Array:
     return x
 
 
-def _dirichlet(x: Array, alpha: Array) -> Any:
+def _dirichlet(x: ArrayLike, alpha: ArrayLike) -> Array:
     """Log-density of `dirichlet`, with vectors along the first axis, whose last element is optional."""
     x, alpha = _doubles(x, alpha)
     n = alpha.shape[0]
@@ -74,35 +76,40 @@ def _dirichlet(x: Array, alpha: Array) -> Any:
     if x.shape[0] != n:
         raise ValueError(located(f"dirichlet: {x.shape[0]} rows of points for {n} parameters"))
     scale = np.sum(gammaln(alpha)) - gammaln(np.sum(alpha))
-    return np.squeeze(np.sum(xlogy(alpha - 1.0, x.T), axis=-1) - scale)
+    result: Array = np.squeeze(np.sum(xlogy(alpha - 1.0, x.T), axis=-1) - scale)
+    return result
 
 
-def _dirichlet_entropy(alpha: Array) -> Any:
+def _dirichlet_entropy(alpha: ArrayLike) -> Array:
     (alpha,) = _doubles(alpha)
     total, digamma = np.sum(alpha), of_special("psi")
     scale = np.sum(gammaln(alpha)) - gammaln(total)
-    return scale + (total - alpha.shape[0]) * digamma(total) - np.sum((alpha - 1.0) * digamma(alpha))
+    result: Array = scale + (total - alpha.shape[0]) * digamma(total) - np.sum((alpha - 1.0) * digamma(alpha))
+    return result
 
 
-def _dirichlet_mean(alpha: Array) -> Any:
+def _dirichlet_mean(alpha: ArrayLike) -> Array:
     (alpha,) = _doubles(alpha)
-    return np.squeeze(alpha / np.sum(alpha))
+    result: Array = np.squeeze(alpha / np.sum(alpha))
+    return result
 
 
-def _dirichlet_var(alpha: Array) -> Any:
+def _dirichlet_var(alpha: ArrayLike) -> Array:
     (alpha,) = _doubles(alpha)
     total = np.sum(alpha)
-    return np.squeeze(alpha * (total - alpha) / (total * total * (total + 1.0)))
+    result: Array = np.squeeze(alpha * (total - alpha) / (total * total * (total + 1.0)))
+    return result
 
 
-def _multinomial_cov(n: Any, p: Array) -> Any:
+def _multinomial_cov(n: ArrayLike, p: ArrayLike) -> Array:
     n, p = _doubles(n, p)
     if len(p.shape) != 1 or n.shape:
         raise refuse("scipy.stats.multinomial.cov of several distributions")
-    return n * (np.diag(p) - np.outer(p, p))
+    result: Array = n * (np.diag(p) - np.outer(p, p))
+    return result
 
 
-def _multinomial(x: Array, n: Any, p: Array) -> Array:
+def _multinomial(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """Log-probability of `multinomial`, with counts along the last axis; -inf unless their sum is `n`."""
     x, n, p = _doubles(x, n, p)
     if x.shape[-1:] != p.shape[-1:]:
@@ -113,7 +120,7 @@ def _multinomial(x: Array, n: Any, p: Array) -> Array:
     return np.where(np.sum(x, axis=-1) == n, result, -math.inf)
 
 
-def _with_density(name: str, log: Callable[..., Any]) -> dict[str, Callable[..., object]]:
+def _with_density(name: str, log: Callable[..., Array]) -> dict[str, Callable[..., object]]:
     return {f"log{name}": log, name: lambda *args, **kwargs: np.exp(log(*args, **kwargs))}
 
 

@@ -17,7 +17,7 @@ from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.stats.univariate import of_special
-from tracegrad.typing import Array, ArrayLike, Axes, Number
+from tracegrad.typing import Array, ArrayLike, Axes
 
 # Interquartile range and median absolute deviation of a normal distribution, in units of its standard deviation.
 _RANGE, _DISTANCE = 1.3489795003921634, 0.6744897501960817
@@ -63,17 +63,20 @@ def _sample(x: Any, axis: Any) -> Any:
     return np.moveaxis(x, axis, -1), lambda y: np.expand_dims(y, axis)
 
 
-def _average(x: Array | Number, w: Any) -> Any:
-    return np.mean(x, axis=-1) if w is None else np.sum(w * x, axis=-1) / np.sum(w, axis=-1)
+def _average(x: Array, w: Array | None) -> Array:
+    result: Array = np.mean(x, axis=-1) if w is None else np.sum(w * x, axis=-1) / np.sum(w, axis=-1)
+    return result
 
 
-def _central(x: Array, order: int, center: object = None) -> Any:
+def _central(x: Array, order: int, center: ArrayLike | None = None) -> Array:
     c = np.mean(x, axis=-1, keepdims=True) if center is None else center
-    return np.mean((x - c) ** order, axis=-1)
+    result: Array = np.mean((x - c) ** order, axis=-1)
+    return result
 
 
-def _deviation(x: Array, ddof: int = 0) -> Any:
-    return np.std(x, axis=-1, ddof=ddof)
+def _deviation(x: Array, ddof: int = 0) -> Array:
+    result: Array = np.std(x, axis=-1, ddof=ddof)
+    return result
 
 
 @functools.cache
@@ -90,7 +93,7 @@ def _along(name: str) -> Callable[..., object]:
     """
 
     def declare(function: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: ArrayLike, **kwargs: object) -> Any:
+        def call(*args: ArrayLike, **kwargs: object) -> object:
             inputs = _signature(name).bind(*args, **kwargs)
             inputs.apply_defaults()
             values = inputs.arguments
@@ -144,31 +147,32 @@ def kurtosis(x: Array, fisher: bool = True, bias: bool = True) -> Array:
 
 
 @_along("sem")
-def sem(x: Array, ddof: int = 1) -> Any:
+def sem(x: Array, ddof: int = 1) -> Array:
     """`scipy.stats.sem`."""
     return _deviation(x, ddof) / math.sqrt(x.shape[-1])
 
 
 @_along("variation")
-def variation(x: Array, ddof: int = 0) -> Any:
+def variation(x: Array, ddof: int = 0) -> Array:
     """`scipy.stats.variation`."""
-    return _deviation(x, ddof) / np.mean(x, axis=-1)
+    result: Array = _deviation(x, ddof) / np.mean(x, axis=-1)
+    return result
 
 
 @_along("gmean")
-def gmean(x: Array, weights: Array | None = None) -> Any:
+def gmean(x: Array, weights: Array | None = None) -> Array:
     """`scipy.stats.gmean`."""
     return np.exp(_average(np.log(x), weights))
 
 
 @_along("hmean")
-def hmean(x: Any, weights: Any = None) -> Array:
+def hmean(x: Array, weights: Array | None = None) -> Array:
     """`scipy.stats.hmean`."""
     return np.where(np.any(x < 0, axis=-1), math.nan, 1.0 / _average(1.0 / x, weights))
 
 
 @_along("pmean")
-def pmean(x: Any, p: Any, weights: Any = None) -> Any:
+def pmean(x: Array, p: Array | float, weights: Array | None = None) -> Array:
     """`scipy.stats.pmean`, of a power that is a number."""
     if isinstance(p, int | float) and p == 0:
         return np.exp(_average(np.log(x), weights))
@@ -176,7 +180,7 @@ def pmean(x: Any, p: Any, weights: Any = None) -> Any:
 
 
 @_along("gstd")
-def gstd(x: Array, ddof: int = 1) -> Any:
+def gstd(x: Array, ddof: int = 1) -> Array:
     """`scipy.stats.gstd`."""
     return np.exp(_deviation(np.log(x), ddof))
 
@@ -190,10 +194,11 @@ def _scale(scale: float, normal: float) -> float:
 
 
 @_along("iqr")
-def iqr(x: Array, rng: tuple[int, ...] = (25, 75), scale: float = 1.0, interpolation: str = "linear") -> Any:
+def iqr(x: Array, rng: tuple[int, ...] = (25, 75), scale: float = 1.0, interpolation: str = "linear") -> Array:
     """`scipy.stats.iqr`."""
     low, high = np.percentile(x, sorted(rng), axis=-1, method=interpolation)  # type: ignore[call-overload]
-    return (high - low) / _scale(scale, _RANGE)
+    result: Array = (high - low) / _scale(scale, _RANGE)
+    return result
 
 
 @_along("median_abs_deviation")
@@ -204,25 +209,26 @@ def median_abs_deviation(x: Array, center: Any = None, scale: float = 1.0) -> Ar
 
 
 @_along("trim_mean")
-def trim_mean(x: Array, proportiontocut: float) -> Any:
+def trim_mean(x: Array, proportiontocut: float) -> Array:
     """`scipy.stats.trim_mean`."""
     n = x.shape[-1]
     cut = int(proportiontocut * n)
     if n and 2 * cut >= n:
         raise ValueError("Proportion too big.")
-    return np.mean(np.sort(x, axis=-1)[..., cut : n - cut], axis=-1)
+    result: Array = np.mean(np.sort(x, axis=-1)[..., cut : n - cut], axis=-1)
+    return result
 
 
 @shadow("scipy.stats.entropy")
 def entropy(
-    pk: Array | Number,
-    qk: Array | None = None,
-    base: Any = None,
+    pk: ArrayLike,
+    qk: ArrayLike | None = None,
+    base: float | None = None,
     axis: int = 0,
     *,
     nan_policy: str = "propagate",
     keepdims: bool = False,
-) -> Any:
+) -> Array:
     """`scipy.stats.entropy`, of one distribution, or relative to another."""
     _only("entropy", nan_policy)
     if base is not None and base <= 0:
@@ -235,34 +241,37 @@ def entropy(
         q, _ = _sample(qk, axis)
         result = np.sum(_rel_entr(p, q / np.sum(q, axis=-1, keepdims=True)), axis=-1)
     result = result if base is None else result / math.log(base)
-    return saved(result) if keepdims else result
+    output: Array = saved(result) if keepdims else result
+    return output
 
 
 @shadow("scipy.stats.zmap")
-def zmap(scores: ArrayLike, compare: ArrayLike, axis: Axes = 0, ddof: int = 0, nan_policy: str = "propagate") -> Any:
+def zmap(scores: ArrayLike, compare: ArrayLike, axis: Axes = 0, ddof: int = 0, nan_policy: str = "propagate") -> Array:
     """`scipy.stats.zmap`."""
     _only("zmap", nan_policy)
     x, to = (to_float(v) for v in arrays(scores, compare))
     along: Any = axis  # NumPy's stubs name tuples, not sequences
-    return (x - np.mean(to, axis=along, keepdims=True)) / np.std(to, axis=along, ddof=ddof, keepdims=True)
+    result: Array = (x - np.mean(to, axis=along, keepdims=True)) / np.std(to, axis=along, ddof=ddof, keepdims=True)
+    return result
 
 
 @shadow("scipy.stats.zscore")
-def zscore(a: ArrayLike, axis: Axes = 0, ddof: int = 0, nan_policy: str = "propagate") -> Any:
+def zscore(a: ArrayLike, axis: Axes = 0, ddof: int = 0, nan_policy: str = "propagate") -> Array:
     """`scipy.stats.zscore`."""
     return zmap(a, a, axis, ddof, nan_policy)
 
 
 @shadow("scipy.stats.gzscore")
-def gzscore(a: ArrayLike, *, axis: Axes = 0, ddof: int = 0, nan_policy: str = "propagate") -> Any:
+def gzscore(a: ArrayLike, *, axis: Axes = 0, ddof: int = 0, nan_policy: str = "propagate") -> Array:
     """`scipy.stats.gzscore`."""
     logs = np.log(to_float(arrays(a)[0]))
     return zmap(logs, logs, axis, ddof, nan_policy)
 
 
-def _of_t(t: Array, df: Any) -> Any:
+def _of_t(t: Array, df: Array | float) -> Array:
     """Compute the two-sided p-value of a t statistic."""
-    return 2.0 * _stdtr(df, -np.abs(t))
+    result: Array = 2.0 * _stdtr(df, -np.abs(t))
+    return result
 
 
 @shadow("scipy.stats.pearsonr")
@@ -309,7 +318,7 @@ def linregress(
     return line
 
 
-def _tested(difference: Array, error: Array, df: Any, restore_axes: Any) -> Test:
+def _tested(difference: Array, error: Array, df: Array | float, restore_axes: Callable[[Array], Array] | None) -> Test:
     t = difference / error
     results = t, _of_t(t, df)
     return Test(*(results if restore_axes is None else map(restore_axes, results)))
@@ -376,18 +385,21 @@ def ttest_ind(
     return _tested(np.mean(p, axis=-1) - np.mean(q, axis=-1), error, df, saved if keepdims else None)
 
 
-def _cdf_differences(u: ArrayLike, v: ArrayLike, u_weights: Any, v_weights: Any) -> tuple[Array, ...]:
+def _cdf_differences(
+    u: ArrayLike, v: ArrayLike, u_weights: ArrayLike | None, v_weights: ArrayLike | None
+) -> tuple[Array, ...]:
     """Return the differences of two empirical distribution functions, and the widths of their steps."""
     p, q = (np.ravel(to_float(x)) for x in arrays(u, v))
     every = np.sort(np.concatenate([p, q]))
 
-    def share(x: Array, w: ArrayLike) -> Any:
+    def share(x: Array, w: ArrayLike | None) -> Array:
         order = np.argsort(x)
         count = np.searchsorted(x[order], every[:-1], side="right")
         if w is None:
-            return count / x.size
+            return count / x.shape[0]
         sums = np.concatenate([[0.0], np.cumsum(arrays(w)[0][order])])
-        return sums[count] / sums[-1]
+        result: Array = sums[count] / sums[-1]
+        return result
 
     return share(p, u_weights) - share(q, v_weights), np.diff(every)
 
@@ -395,16 +407,18 @@ def _cdf_differences(u: ArrayLike, v: ArrayLike, u_weights: Any, v_weights: Any)
 @shadow("scipy.stats.wasserstein_distance")
 def wasserstein_distance(
     u_values: ArrayLike, v_values: ArrayLike, u_weights: ArrayLike | None = None, v_weights: ArrayLike | None = None
-) -> Any:
+) -> Array:
     """`scipy.stats.wasserstein_distance`."""
     differences, widths = _cdf_differences(u_values, v_values, u_weights, v_weights)
-    return np.sum(np.abs(differences) * widths)
+    result: Array = np.sum(np.abs(differences) * widths)
+    return result
 
 
 @shadow("scipy.stats.energy_distance")
 def energy_distance(
     u_values: ArrayLike, v_values: ArrayLike, u_weights: ArrayLike | None = None, v_weights: ArrayLike | None = None
-) -> Any:
+) -> Array:
     """`scipy.stats.energy_distance`."""
     differences, widths = _cdf_differences(u_values, v_values, u_weights, v_weights)
-    return math.sqrt(2.0) * np.sqrt(np.sum(differences * differences * widths))
+    result: Array = math.sqrt(2.0) * np.sqrt(np.sum(differences * differences * widths))
+    return result
