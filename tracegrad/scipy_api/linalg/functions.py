@@ -17,7 +17,6 @@ from tracegrad.numpy_api.lazy.eig import all_real
 from tracegrad.numpy_api.lazy.lstsq import lstsq as numpy_lstsq
 from tracegrad.numpy_api.linalg import matrices, square_matrices
 from tracegrad.numpy_api.operands import (
-    array,
     arrays,
     broadcast_shapes,
     constant,
@@ -37,7 +36,7 @@ from tracegrad.ops.linalg import factorizations, matrix_functions
 from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.linalg.solve import band
-from tracegrad.ops.shape.linear import broadcast_to, concatenate, pad, reshape, stop_gradient, zeros_like
+from tracegrad.ops.shape.linear import broadcast_to, concatenate, pad, reshape, stop_gradient
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.typing import Array, ArrayLike, Axes, Rule
 
@@ -78,7 +77,7 @@ def _refused(name: str, **arguments: object) -> None:
             raise refuse(f"the argument {argument}= of scipy.linalg.{name}")
 
 
-def _system(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array, bool]:
+def system(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array, bool]:
     """Return square matrices, right-hand sides as matrices of the same stack, and whether the latter were vectors."""
     x, y = arrays(a, b)
     x, y = promoted([square_matrices("solve", x), to_float(y)])
@@ -92,33 +91,24 @@ def _system(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array, bool]:
     return x, y, vector
 
 
-def _result(y: Array, vector: bool) -> Array:
+def without_column(y: Array, vector: bool) -> Array:
     return reshape(y, shape=y.shape[:-1]) if vector else y
 
 
-def _triangular(a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool = False) -> Array:
+def triangular(a: Array, b: Array, *, lower: bool, transposed: bool, unit: bool = False) -> Array:
     return linalg.solve_triangular(a, b, lower=lower, transposed=transposed, unit=unit)
 
 
 def _flipped(a: Array, b: Array, *, lower: bool, unit: bool = False) -> Array:
     """Solve systems with the conjugate transposes of triangular matrices."""
-    return _triangular(conjugated(a), b, lower=lower, transposed=True, unit=unit)
+    return triangular(conjugated(a), b, lower=lower, transposed=True, unit=unit)
 
 
 def _of_factor(x: Array, y: Array, lower: bool) -> Array:
     """Solve systems whose matrices have the Cholesky factor `x`."""
     if lower:
-        return _flipped(x, _triangular(x, y, lower=True, transposed=False), lower=True)
-    return _triangular(x, _flipped(x, y, lower=False), lower=False, transposed=False)
-
-
-def _upper_of(x: Array) -> Array:
-    return where(band(x.shape[-2], x.shape[-1], -1), 0.0, x)
-
-
-def _unit_lower_of(x: Array) -> Array:
-    m, n = x.shape[-2:]
-    return where(band(m, n, -1), x, where(band(m, n, 0), 1.0, zeros_like(x)))
+        return _flipped(x, triangular(x, y, lower=True, transposed=False), lower=True)
+    return triangular(x, _flipped(x, y, lower=False), lower=False, transposed=False)
 
 
 # -- Cholesky -------------------------------------------------------------------------------------------------------
@@ -147,8 +137,8 @@ def cho_solve(
     c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
     factor, lower = c_and_lower
-    x, y, vector = _system(factor, b)
-    return _result(_of_factor(x, y, bool(lower)), vector)
+    x, y, vector = system(factor, b)
+    return without_column(_of_factor(x, y, bool(lower)), vector)
 
 
 # -- systems --------------------------------------------------------------------------------------------------------
@@ -175,17 +165,17 @@ def solve(
     assume_a: str | None = None,
     transposed: bool = False,
 ) -> Array:
-    x, y, vector = _system(a, b)
+    x, y, vector = system(a, b)
     if assume_a in _TRIANGLES:
-        return _result(_triangular(x, y, lower=_TRIANGLES[assume_a], transposed=transposed), vector)
+        return without_column(triangular(x, y, lower=_TRIANGLES[assume_a], transposed=transposed), vector)
     if assume_a in _POSITIVE:
         if transposed:
             x = conjugated(x)
-        return _result(_of_factor(numpy_linalg.factor(x, upper=not lower), y, lower), vector)
+        return without_column(_of_factor(numpy_linalg.factor(x, upper=not lower), y, lower), vector)
     if assume_a in _SYMMETRIC:
         of_complex = x.dtype.kind == "c" and assume_a in _SYMMETRIC[:2]
         x = _mirrored(x, lower=lower) if of_complex else linalg.symmetric(x, lower=lower)
-    return _result(linalg.solve(matrix_transpose(x) if transposed else x, y), vector)
+    return without_column(linalg.solve(matrix_transpose(x) if transposed else x, y), vector)
 
 
 @entry("solve_triangular")
@@ -198,10 +188,10 @@ def solve_triangular(
     overwrite_b: bool = False,
     check_finite: bool = True,
 ) -> Array:
-    x, y, vector = _system(a, b)
+    x, y, vector = system(a, b)
     transposed = trans not in (0, "N")
     x = conjugated(x) if trans in (2, "C") else x
-    return _result(_triangular(x, y, lower=bool(lower), transposed=transposed, unit=bool(unit_diagonal)), vector)
+    return without_column(triangular(x, y, lower=bool(lower), transposed=transposed, unit=bool(unit_diagonal)), vector)
 
 
 @entry("solve_banded")
@@ -217,7 +207,7 @@ def solve_banded(
     x, y = promoted([to_float(x), to_float(y)])
     vector = len(y.shape) == 1
     y = reshape(y, shape=(*y.shape, 1)) if vector else y
-    return _result(matrix_functions.solve_banded(x, y, lower=int(l_and_u[0]), upper=int(l_and_u[1])), vector)
+    return without_column(matrix_functions.solve_banded(x, y, lower=int(l_and_u[0]), upper=int(l_and_u[1])), vector)
 
 
 @entry("solveh_banded")
@@ -262,69 +252,6 @@ def solve_circulant(
     if singular != "raise" or (caxis, baxis, outaxis) != (-1, 0, 0):
         raise refuse("scipy.linalg.solve_circulant with singular=, or along other axes")
     return solve(circulant(c), b)
-
-
-# -- LU -------------------------------------------------------------------------------------------------------------
-@entry("lu_factor")
-def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
-    packed, pivots = matrix_functions.lu_packed(square_matrices("lu_factor", a))
-    return packed, pivots
-
-
-@entry("lu_solve")
-def lu_solve(
-    lu_and_piv: tuple[ArrayLike, ArrayLike],
-    b: ArrayLike,
-    trans: int | str = 0,
-    overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> Array:
-    packed, pivots = lu_and_piv
-    x, y, vector = _system(packed, b)
-    exchange = matrix_functions.exchanging(array(pivots, peer_of(x, y)), x)
-    if trans in (0, "N"):
-        half = _triangular(x, matmul(exchange, y), lower=True, transposed=False, unit=True)
-        return _result(_triangular(x, half, lower=False, transposed=False), vector)
-    x = conjugated(x) if trans in (2, "C") else x
-    half = _triangular(x, y, lower=False, transposed=True)
-    half = _triangular(x, half, lower=True, transposed=True, unit=True)
-    return _result(matmul(matrix_transpose(exchange), half), vector)
-
-
-@entry("lu")
-def lu(
-    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False
-) -> tuple[Array, ...]:
-    x = matrices("lu", a)
-    pivots, lower, upper = lu_of_any_shape(x)
-    exchange = matrix_functions.exchanging(pivots, np.real(x) if x.dtype.kind == "c" else x)
-    if p_indices and not permute_l:  # SciPy returns the inverse of the row order
-        inverse = np.argsort(matrix_functions.permutation(pivots))
-        return to_dtype(inverse, np.dtype(np.int32)), lower, upper
-    back = matrix_transpose(exchange)
-    return (matmul(to_dtype(back, x.dtype), lower), upper) if permute_l else (back, lower, upper)
-
-
-def lu_of_any_shape(x: Array) -> tuple[Array, Array, Array]:
-    """Return the row exchanges, L and U of matrices that may be tall or wide."""
-    m, n = x.shape[-2:]
-    if m <= n:
-        packed, pivots = matrix_functions.lu_packed(x[..., :m])
-        lower, upper = _unit_lower_of(packed), _upper_of(packed)
-        if m < n:
-            right = matmul(matrix_functions.exchanging(pivots, x), x[..., m:])
-            right = _triangular(lower, right, lower=True, transposed=False, unit=True)
-            upper = concatenate(upper, right, axis=len(x.shape) - 1)
-        return pivots, lower, upper
-    # Unit columns at the end make the matrix square. They change neither the pivots of the first columns nor, with the
-    # rows in the order of the pivots, the factors of the first columns.
-    ones = broadcast_to(constant(np.eye(m, m - n, -n, x.dtype), peer_of(x)), shape=(*x.shape[:-1], m - n))
-    _, pivots = matrix_functions.lu_packed(stop_gradient(concatenate(x, ones, axis=len(x.shape) - 1)))
-    rest = broadcast_to(constant(np.arange(n, m), peer_of(x)), shape=(*x.shape[:-2], m - n))
-    pivots = concatenate(pivots[..., :n], rest, axis=len(x.shape) - 2)
-    ordered = concatenate(matmul(matrix_functions.exchanging(pivots, x), x), ones, axis=len(x.shape) - 1)
-    packed, _ = matrix_functions.lu_packed(ordered)
-    return pivots, _unit_lower_of(packed)[..., :n], _upper_of(packed)[..., :n, :n]
 
 
 # -- other factorizations -------------------------------------------------------------------------------------------
@@ -399,12 +326,12 @@ def _eigh(x: Array, b: ArrayLike | None, lower: bool, eigvals_only: bool, kind: 
     if b is None:
         x = numpy_linalg.of_triangle(x, lower=lower)
         return factorizations.eigvalsh(x) if eigvals_only else factorizations.eigh(x, lower=True)
-    x, y, _ = _system(x, square_matrices("eigh", b))
+    x, y, _ = system(x, square_matrices("eigh", b))
     factor = numpy_linalg.factor(y, upper=not lower)
     factor, x = factor if lower else linalg.adjoint(factor), numpy_linalg.of_triangle(x, lower=lower)
     if kind == 1:
-        half = _triangular(factor, x, lower=True, transposed=False)
-        reduced = _triangular(factor, linalg.adjoint(half), lower=True, transposed=False)
+        half = triangular(factor, x, lower=True, transposed=False)
+        reduced = triangular(factor, linalg.adjoint(half), lower=True, transposed=False)
     else:
         reduced = matmul(linalg.adjoint(factor), matmul(x, factor))
     if eigvals_only:
@@ -463,7 +390,7 @@ def inv(
     x = square_matrices("inv", a)
     if assume_a in _TRIANGLES:
         eye = broadcast_to(constant(np.eye(x.shape[-1], dtype=x.dtype), peer_of(x)), shape=x.shape)
-        return _triangular(x, eye, lower=_TRIANGLES[assume_a], transposed=False)
+        return triangular(x, eye, lower=_TRIANGLES[assume_a], transposed=False)
     return linalg.inv(linalg.symmetric(x, lower=lower) if assume_a in (*_SYMMETRIC, *_POSITIVE) else x)
 
 

@@ -31,8 +31,8 @@ __all__ = ["eig", "eigvals", "householder_product", "lu", "lu_factor", "lu_facto
 
 
 def _scipys(name: str) -> Any:
-    """Return the function of `scipy_api.linalg` that this one uses, which few programs need."""
-    return getattr(import_module("tracegrad.scipy_api.linalg.functions"), name)
+    """Return the function of `scipy_api.linalg.lu` that this one uses, which few programs need."""
+    return getattr(import_module("tracegrad.scipy_api.linalg.lu"), name)
 
 
 # -- eigenvalues -------------------------------------------------------------------------------------------------------
