@@ -19,7 +19,6 @@ from tracegrad.errors import OVERLAPPING, TraceError, UnsupportedError, located
 from tracegrad.ir import GraphValue
 from tracegrad.ops import DispatchLevel, TapeCarrier
 from tracegrad.ops.shape.linear import full, inverse_permutation
-from tracegrad.torch.tape.backward.functional import reachable_nodes
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.layout import axes_of
 from tracegrad.trace.effects import result_template
@@ -83,8 +82,11 @@ class Outputs:
             done += self.builder.tensors.effects(self.template, self.tensor)
         done += writes.effects(self.template)
         nodes = {x._edge_of() for x in self._leaves}
-        if nodes and any(not nodes.isdisjoint(reachable_nodes(root)) for root in self.roots):
-            raise self.builder.abort("a result of it depends on a Tensor that it makes, which requires grad")
+        if nodes:
+            from tracegrad.torch.tape.backward.functional import reachable_nodes
+
+            if any(not nodes.isdisjoint(reachable_nodes(root)) for root in self.roots):
+                raise self.builder.abort("a result of it depends on a Tensor that it makes, which requires grad")
         return template, done
 
     def output(self, x: Any) -> ResultTemplate:
