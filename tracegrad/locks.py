@@ -3,7 +3,7 @@
 A forked child runs only the thread that forked, so nothing would release a lock that another thread holds. These locks
 are held while a function is traced and compiled, too long for a fork to wait. Single operations change the data that
 they protect, so a child finds no half-done trace, and makes its own. A half-done import would never complete in the
-child; a fork therefore waits for the imports of tracegrad, and for its late imports.
+child; a fork therefore waits for the imports of tracegrad, and for its late imports, and lets no other begin.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import functools
 import importlib
 import sys
 import threading
+import time
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.cpython.instruction_set import ENTERS_BLOCKS_AT_ONCE
+from tracegrad.cpython.module_locks import modules_being_imported, pause_imports, resume_imports
 from tracegrad.platform.processes import at_fork
 
 __all__ = ["cached_property", "new_lock", "reentrant_lock", "wait_for_imports"]
@@ -78,11 +81,33 @@ def _reinit_foreign_locks() -> None:
             lock._at_fork_reinit()
 
 
+def _of_packages(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(_PACKAGES)]
+
+
 def wait_for_imports() -> None:
     """Wait until no other thread imports a module of these packages."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_PACKAGES) and getattr(getattr(module, "__spec__", None), "_initializing", False):
+    for name in _of_packages(modules_being_imported()):
+        if name in sys.modules:
             importlib.import_module(name)
 
 
-at_fork(in_child=_reinit_foreign_locks)
+def _pause_imports() -> None:
+    """Wait for imports that began while this fork waited for the locks that it now holds, and let no other begin.
+
+    An import that itself needs one of these locks would wait for ever, so the fork waits for at most a second.
+    """
+    deadline = time.monotonic() + 1.0
+    pause_imports()
+    while _of_packages(modules_being_imported()) and time.monotonic() < deadline:
+        resume_imports()
+        time.sleep(1e-4)
+        pause_imports()
+
+
+def _resume_imports_in_child() -> None:
+    resume_imports()
+    _reinit_foreign_locks()
+
+
+at_fork(_pause_imports, resume_imports, _resume_imports_in_child)  # registered first: the last before a fork

@@ -15,6 +15,7 @@ import tracegrad as tg
 from tracegrad.torch.utils import data
 from tracegrad.torch.utils.data import DataLoader, get_worker_info
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # beside threads of other tests
 METHODS = [name for name in ("fork", "spawn") if name in multiprocessing.get_all_start_methods()]
 FAST = METHODS[0]
 
