@@ -92,7 +92,7 @@ np.array(x, copy=None); np.array(x, order="F"); np.array(x, order="C", copy=None
 np.array(x, np.float32); np.asanyarray(x); np.ascontiguousarray(x); np.asfortranarray(x)
 np.require(x, requirements="F"); np.require(x, requirements=["C", "O"]); x.view(); x[...]; x[1]; x[1:]; x[:, 1]
 x[..., 1]; x[1, ...]; x[::2, ::-1]; np.split(x, [1], 1)[1]; np.array_split(x, 2, -1)[0]
-np.unstack(x, axis=1)[1] if hasattr(np, "unstack") else x[:, 1]; np.hsplit(x, [2])[0]; np.vsplit(x, [1])[0]
+np.unstack(x, axis=1)[1]; np.hsplit(x, [2])[0]; np.vsplit(x, [1])[0]
 np.sum(x, 0).reshape(2, -1); np.zeros((3, 4), order="F"); np.ones((3, 4), order="F")
 np.full((2, 3), x[0, 0], order="F"); np.full((2, 3), 1.5); np.eye(3, order="F"); np.array([x, x])
 np.array([x[0], x[0]]); np.logaddexp(x, 0); np.float_power(x, 2); np.deg2rad(x)

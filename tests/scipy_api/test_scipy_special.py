@@ -76,7 +76,6 @@ ONE: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "expit": (sp.expit, X),
     "logit": (sp.logit, X),
     "log_expit": (sp.log_expit, X),
-    "softplus": (sp.softplus, [-2.0, 0.5, 40.0]),
     "xlogy": (lambda x: sp.xlogy(x, x), X),
     "xlog1py": (lambda x: sp.xlog1py(x, x), X),
     "entr": (sp.entr, X),
@@ -154,6 +153,8 @@ ONE: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "wrightomega": (sp.wrightomega, X),
     "sindg": (lambda x: sp.sindg(x) + sp.cosdg(x) + sp.tandg(x), X),
 }
+if hasattr(sp, "softplus"):  # SciPy has it since 1.15
+    ONE["softplus"] = (sp.softplus, [-2.0, 0.5, 40.0])
 
 
 def total(f: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:

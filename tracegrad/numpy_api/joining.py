@@ -259,7 +259,7 @@ def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int]) -> list[Arr
     return split(ary, indices_or_sections, 2)
 
 
-@implements(getattr(np, "unstack", None))
+@implements(np.unstack)
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """`np.unstack`."""
     x = _one(x)

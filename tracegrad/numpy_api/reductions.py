@@ -156,7 +156,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike = None, out:
     return _scanned(scans.cumprod, a, axis, dtype)
 
 
-@implements(getattr(np, "cumulative_sum", None), refuses=("out",))
+@implements(np.cumulative_sum, refuses=("out",))
 def cumulative_sum(
     x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike = None, out: Out = None, include_initial: bool = False
 ) -> Array:
@@ -164,7 +164,7 @@ def cumulative_sum(
     return _from_initial(cumsum, x, axis, dtype, 0, include_initial)
 
 
-@implements(getattr(np, "cumulative_prod", None), refuses=("out",))
+@implements(np.cumulative_prod, refuses=("out",))
 def cumulative_prod(
     x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike = None, out: Out = None, include_initial: bool = False
 ) -> Array:

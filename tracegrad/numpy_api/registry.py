@@ -183,8 +183,8 @@ _PRESERVING_KIND = frozenset(
         np.moveaxis,
         np.swapaxes,
         np.rollaxis,
-        getattr(np, "astype", None),
-        getattr(np, "permute_dims", None),
+        np.astype,
+        np.permute_dims,
     }
 )
 

@@ -479,7 +479,7 @@ def full_like(
     return in_memory_order(linear.broadcast_to(v, shape=wanted), order, x)
 
 
-@implements(getattr(np, "astype", None))
+@implements(np.astype)
 def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> Array:
     """`np.astype`."""
     carried: Any = _one(x)

@@ -60,17 +60,10 @@ def view_by(op: Op, params: dict[str, Any], x: StandIn) -> Any:
 
 
 def _reshaped(x: StandIn, shape: tuple[int, ...]) -> StandIn | None:
-    if hasattr(np, "unstack"):  # NumPy 2.1
-        try:
-            return x.reshape(shape, copy=False)
-        except ValueError:
-            return None
-    view = x.view()
     try:
-        view.shape = shape
-    except AttributeError:
+        return x.reshape(shape, copy=False)
+    except ValueError:
         return None
-    return view
 
 
 def is_row_major(x: StandIn) -> bool:
