@@ -58,7 +58,9 @@ def solve_bvp(inputs: SolverArguments) -> SolverResult:
     return _solved(problem, x, [y, *unknown], captured)
 
 
-def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any], Graph, Graph]:
+def _recorded(
+    fun: Callable[..., object], bc: Callable[..., object], n: int, unknown: list[NDArray]
+) -> tuple[list[Array], Graph, Graph]:
     """Record the functions; return their captures, the graph of one column, and the graph of the ends."""
     count = n + sum(p.size for p in unknown)
     like = [Aval(shape, np.dtype(np.float64)) for shape in ((1,), (n, 1), (n,), (n,), *(p.shape for p in unknown))]
@@ -75,7 +77,7 @@ def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any],
     return captured, law, at_ends
 
 
-def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> SolverResult:
+def _solved(problem: Problem, x: Array, start: list[Array], captured: list[Array]) -> SolverResult:
     """Compute the result on a mesh with a known number of nodes."""
     inputs = [x, *start, *captured]
     count: Any
@@ -126,7 +128,7 @@ class Problem:
         shapes = [(self.n, m), *([(self.k,)] if self.k else [])]
         return [Aval(shape, np.dtype(np.float64)) for shape in shapes]
 
-    def derivatives(self, x: Any, y: Array, rest: Sequence[Any]) -> Array:
+    def derivatives(self, x: Array, y: Array, rest: Sequence[Array]) -> Array:
         """Evaluate the right-hand side at several columns."""
         m = x.shape[0]
         columns = [reshape(x, shape=(m, 1)), reshape(transpose(y, perm=(1, 0)), shape=(m, self.n, 1))]
@@ -134,11 +136,11 @@ class Problem:
         result = outputs[0] if is_batched[0] else repeated(m, [False], outputs)[0]
         return transpose(reshape(result, shape=(m, self.n)), perm=(1, 0))
 
-    def equation(self, m: int, captured: Sequence[Any]) -> Graph:
+    def equation(self, m: int, captured: Sequence[Array]) -> Graph:
         """Return the graph (unknowns, mesh, captured) -> residuals of the collocation equations."""
         n, avals = self.n, self.avals(m)
 
-        def column_range(x: Any, low: int, high: int) -> Array:
+        def column_range(x: Array, low: int, high: int) -> Array:
             one = (low,), (high,), (1,)
             start, stop, step = one if len(x.shape) == 1 else ((0, *one[0]), (n, *one[1]), (1, 1))
             return slice(x, start=start, stop=stop, step=step)
@@ -146,13 +148,13 @@ class Problem:
         def scaled(x: Array, factor: float) -> Array:
             return multiply(x, full(shape=x.shape, value=factor, dtype="float64"))
 
-        def middle(x: object) -> Array:
+        def middle(x: Array) -> Array:
             return scaled(add(column_range(x, 0, m - 1), column_range(x, 1, m)), 0.5)
 
-        def spacings(x: object) -> Array:
+        def spacings(x: Array) -> Array:
             return subtract(column_range(x, 1, m), column_range(x, 0, m - 1))
 
-        def fn(u: object, mesh: object, *captured: object) -> list[Any]:
+        def fn(u: Array, mesh: Array, *captured: Array) -> list[Array]:
             y, *p = unflatten(u, avals)
             rest = [*p, *captured]
             h = broadcast_to(reshape(spacings(mesh), shape=(1, m - 1)), shape=(n, m - 1))
@@ -166,14 +168,14 @@ class Problem:
         vector_avals = [Aval(shape, np.dtype(np.float64)) for shape in ((self.size(m),), (m,))]
         return build(fn, [*vector_avals, *(Aval(x.shape, np.dtype(x.dtype)) for x in captured)])
 
-    def solved(self, x: object, start: Sequence[Any], values: Sequence[Any]) -> Any:
+    def solved(self, x: NDArray, start: Sequence[NDArray], values: Sequence[NDArray]) -> Any:
         """Return SciPy's solution, computed or cached."""
         return self._last.get((x, *start, *values), lambda: self._solve(x, start, values))
 
-    def _solve(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
+    def _solve(self, x: NDArray, start: Sequence[NDArray], values: Sequence[NDArray]) -> Any:
         from scipy import integrate
 
-        def fun(x: Any, y: Any, *p: Any) -> Any:
+        def fun(x: NDArray, y: NDArray, *p: NDArray) -> NDArray:
             return np.array(self._of_columns(len(x))([np.asarray(x), np.asarray(y), *p, *values])[0])
 
         def bc(a: object, b: object, *p: object) -> NDArray:
@@ -181,7 +183,7 @@ class Problem:
 
         return integrate.solve_bvp(fun, bc, x, *start, **self.options)
 
-    def _iterations(self, m: int) -> Callable[[Sequence[Any]], list[Any]]:
+    def _iterations(self, m: int) -> Callable[[Sequence[NDArray]], list[NDArray]]:
         """Return the right-hand side for this number of columns, as a function of arrays."""
         of = [Aval(shape, np.dtype(np.float64)) for shape in ((m,), (self.n, m))]
         return replayer(build(lambda x, y, *rest: [self.derivatives(x, y, rest)], [*of, *self.law.avals[2:]]))

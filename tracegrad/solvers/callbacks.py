@@ -16,10 +16,11 @@ from tracegrad.ir import Graph, replayer
 from tracegrad.locks import cached_property
 from tracegrad.runtime.execution.program import MISS, Program, compile_program, conformed
 from tracegrad.settings import jit_disabled, settings, waits_for_compiler
+from tracegrad.typing import ArrayLike
 
 if TYPE_CHECKING:
     from tracegrad.avals import Aval
-    from tracegrad.typing import Array, NDArray
+    from tracegrad.typing import NDArray
 
 
 class Callback:
@@ -42,10 +43,10 @@ class Callback:
         return compile_program(self.graph, kinds, True, name, first_call=first_call, optimize=settings.optimize)
 
     @cached_property
-    def _by_numpy(self) -> Callable[[Sequence[Any]], list[Any]]:
+    def _by_numpy(self) -> Callable[[Sequence[NDArray]], list[NDArray]]:
         return replayer(self.graph)
 
-    def at(self, values: Sequence[Any]) -> Callable[..., Any]:
+    def at(self, values: Sequence[ArrayLike]) -> Callable[..., Any]:
         """Return the function of the arguments, for these captured values.
 
         The function returns new arrays, or a number. Errors of ops name the user's line.
@@ -56,7 +57,7 @@ class Callback:
         program, rest = self.program, [conformed(x) for x in values]
         number = not self._arguments[0].ndim
 
-        def call(x: Array, *others: Any) -> Any:
+        def call(x: NDArray | float, *others: NDArray | float) -> object:
             result = program.entry(float(x) if number else x, *others, *rest)
             return program.run([*map(_argument, (x, *others), self._arguments), *rest]) if result is MISS else result
 
@@ -81,7 +82,7 @@ class Substitute:
         first_call = "background" if settings.first_call == "background" else "compile"
         return compile_program(graph, kinds, False, self.api_name, first_call=first_call, optimize=settings.optimize)
 
-    def compute(self, *leaves: object) -> Any:
+    def compute(self, *leaves: object) -> Sequence[NDArray] | None:
         """Compute the outputs; None if SciPy has to compute them."""
         waits = settings.first_call == "compile" or waits_for_compiler()
         if jit_disabled() or not (self._was_called or waits):
@@ -91,7 +92,8 @@ class Substitute:
         if tier is not None:  # another thread compiles
             tier.begin(self.program)
             return None
-        return self.program.run([conformed(x) for x in leaves])
+        result: Sequence[NDArray] | None = self.program.run([conformed(x) for x in leaves])
+        return result
 
 
 def _kind(ndim: int) -> str:

@@ -6,7 +6,7 @@ derivatives of a Newton step from t, whose length is 0. A second step adds the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.ode_sensitivity import System, of_length, one_element, solution
 from tracegrad.solvers.solver_node import OpaqueCall
 from tracegrad.transforms.jvp_graph import pushed
+from tracegrad.typing import NDArray
 
 if TYPE_CHECKING:
     from tracegrad.typing import Array
@@ -41,10 +42,10 @@ class Event:
     def __repr__(self) -> str:
         return f"{self.graph} {self.terminal} {self.direction}"
 
-    def to_scipy(self, values: Sequence[Any]) -> Any:
+    def to_scipy(self, values: Sequence[NDArray]) -> Callable[[float, NDArray], float]:
         of = self._callback.at(values)
 
-        def call(t: object, z: object) -> float:
+        def call(t: float, z: NDArray) -> float:
             return float(of(t, z))
 
         vars(call).update(terminal=self.terminal, direction=self.direction)
@@ -62,7 +63,7 @@ class _EventSearch(OpaqueCall):
         self.system, self.events, self.timed, self.counts = system, events, timed, counts
         self.name = f"{system.name} {events!r} {timed} {counts}"
 
-    def __call__(self, first: Any, last: Any, *rest: Any) -> tuple[Any, ...]:
+    def __call__(self, first: NDArray, last: NDArray, *rest: NDArray) -> tuple[NDArray, ...]:
         rest = tuple([np.asarray(x, order="C") for x in rest])
         times, values = (rest[0], rest[1:]) if self.timed else (None, rest)
         with aside():
@@ -90,7 +91,14 @@ class Events:
     lists with an item for each event: its times, and its states.
     """
 
-    def __init__(self, system: System, events: Sequence[Event], ends: Sequence[Any], times: Any, values: Sequence[Any]):
+    def __init__(
+        self,
+        system: System,
+        events: Sequence[Event],
+        ends: Sequence[Array],
+        times: Array | None,
+        values: Sequence[Array],
+    ):
         self._of = system, ends, values
         args = [*ends, *([] if times is None else [times]), *values]
         timed, kinds = times is not None, ((3 + len(events),), "i64")
@@ -115,11 +123,11 @@ class Events:
         self.y = self._states(self.times)
         self.marks = event_times, [self._states(t) if size else t for t, size in zip(event_times, sizes)]
 
-    def _states(self, times: object) -> Any:
+    def _states(self, times: Array) -> Array:
         system, ends, values = self._of
         return solution(system, ends, times, values)[1]
 
-    def _moved(self, event: Event, times: Any) -> Any:
+    def _moved(self, event: Event, times: Array) -> Array:
         """Take a Newton step from event times: the values are equal, with derivatives."""
         system, _, values = self._of
         n, y, still = times.shape[0], self._states(times), [False] * len(values)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.solvers.minimize import minimize
 from tracegrad.solvers.scipy_function import SolverArguments, solver
 from tracegrad.solvers.solver_node import SolverResult
+from tracegrad.typing import Array
 
 _FULL = ("x", "fun", "nfev", "njev", "status")
 _SEARCH = {"epsilon": "eps", "maxiter": "maxiter", "c1": "c1", "c2": "c2", "disp": "disp"}
@@ -73,7 +72,7 @@ def _minimizer(name: str) -> None:
     method, names, fields = _METHODS[name]
 
     @solver(f"optimize.{name}")
-    def find(inputs: SolverArguments) -> Any:
+    def find(inputs: SolverArguments) -> object:
         full = inputs["full_output"]
         if full and not fields:
             raise refuse(f"the argument full_output= of {inputs.api_name}", "use scipy.optimize.minimize")
@@ -86,7 +85,7 @@ for _name in _METHODS:
 
 
 @solver("optimize.fmin_l_bfgs_b")
-def fmin_l_bfgs_b(inputs: SolverArguments) -> Any:
+def fmin_l_bfgs_b(inputs: SolverArguments) -> tuple[object, ...]:
     """`scipy.optimize.fmin_l_bfgs_b`"""
     names = {"m": "maxcor", "pgtol": "gtol", "epsilon": "eps", **{k: k for k in ("maxfun", "maxiter", "maxls")}}
     result = _minimum(inputs, "L-BFGS-B", names, ftol=inputs["factr"] * np.finfo(float).eps)
@@ -95,7 +94,7 @@ def fmin_l_bfgs_b(inputs: SolverArguments) -> Any:
 
 
 @solver("optimize.fmin_tnc")
-def fmin_tnc(inputs: SolverArguments) -> Any:
+def fmin_tnc(inputs: SolverArguments) -> tuple[object, ...]:
     """`scipy.optimize.fmin_tnc`"""
     same = ("scale", "offset", "maxCGit", "maxfun", "eta", "stepmx", "accuracy", "ftol", "xtol", "rescale")
     names = {"epsilon": "eps", "pgtol": "gtol", "fmin": "minfev", **{k: k for k in same}}
@@ -104,7 +103,7 @@ def fmin_tnc(inputs: SolverArguments) -> Any:
 
 
 @solver("optimize.fmin_slsqp")
-def fmin_slsqp(inputs: SolverArguments) -> Any:
+def fmin_slsqp(inputs: SolverArguments) -> object:
     """`scipy.optimize.fmin_slsqp`"""
     if inputs["full_output"]:
         raise refuse(f"the argument full_output= of {inputs.api_name}", "use scipy.optimize.minimize")
@@ -123,10 +122,11 @@ def fmin_slsqp(inputs: SolverArguments) -> Any:
 
 
 @solver("optimize.fmin_cobyla")
-def fmin_cobyla(inputs: SolverArguments) -> Any:
+def fmin_cobyla(inputs: SolverArguments) -> Array:
     """`scipy.optimize.fmin_cobyla`"""
     each = inputs["cons"] if isinstance(inputs["cons"], list | tuple) else (inputs["cons"],)
     others = inputs["args"] if inputs["consargs"] is None else inputs["consargs"]
     constraints = tuple([{"type": "ineq", "fun": c, "args": others} for c in each])
     names = {"rhobeg": "rhobeg", "rhoend": "tol", "maxfun": "maxiter", "catol": "catol"}
-    return _minimum(inputs, "COBYLA", names, constraints=constraints).x
+    result: Array = _minimum(inputs, "COBYLA", names, constraints=constraints).x
+    return result

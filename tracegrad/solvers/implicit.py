@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay
@@ -30,7 +30,7 @@ def gradient_of(graph: Graph) -> Graph:
     """Return the graph (x, values) -> gradient of a scalar function with respect to x."""
     both, result = joint(graph, [0], [0])
 
-    def fn(*args: object) -> list[Any]:
+    def fn(*args: object) -> list[Array]:
         if not result:
             return [full(shape=graph.avals[0].shape, value=0.0, dtype="float64")]
         return replay(both, [*args, full(shape=(), value=1.0, dtype="float64")])[0][1:]
@@ -41,12 +41,12 @@ def gradient_of(graph: Graph) -> Graph:
 def solved(
     functions: Functions,
     starts: Starts,
-    run: Callable[..., tuple[Any, ...]],
+    run: Callable[..., object],
     kinds: Kinds,
     text: str,
     equation: Graph,
     known: int = 0,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Call a solver as a node whose first result solves `equation`."""
     make_rule = partial(solution, equation=equation, api_name=functions.api_name, known=known)
     return called(functions, starts, run, kinds, text, make_rule)
@@ -61,13 +61,13 @@ def solution(name: str, equation: Graph, api_name: str, known: int = 0) -> Solve
     size = equation.avals[0].size
     wrt = [i for i, a in enumerate(equation.avals) if i and a.is_float]
 
-    def pull(cts: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Any]:
+    def pull(cts: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Array]:
         point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
         both, result = joint(equation, wrt, [0])
         weights = _solve(columns(equation, point, api_name), cts[0], size)
         return dict(zip([i - 1 for i in result], replay(both, [*point, negative(weights)])[0][1:]))
 
-    def push(tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Any]:
+    def push(tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Array]:
         point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
         both, result = pushed(equation, wrt)
         if not result:
@@ -79,7 +79,7 @@ def solution(name: str, equation: Graph, api_name: str, known: int = 0) -> Solve
     return SolverRule(name, {"pull": pull, "push": push})
 
 
-def columns(equation: Graph, point: list[Array] | tuple[Array, ...], api_name: str) -> Any:
+def columns(equation: Graph, point: list[Array] | tuple[Array, ...], api_name: str) -> Array:
     """Compute the derivatives of a graph with respect to the elements of its first input, as rows of flat results."""
     both, result = pushed(equation, [0])
     if not result:
@@ -88,7 +88,8 @@ def columns(equation: Graph, point: list[Array] | tuple[Array, ...], api_name: s
     aval = equation.avals[0]
     n, m = aval.size, equation.outputs[0].aval.size
     if n == m == 1:
-        return replay(both, [*point, full(shape=aval.shape, value=1.0, dtype="float64")])[0][1]
+        output: Array = replay(both, [*point, full(shape=aval.shape, value=1.0, dtype="float64")])[0][1]
+        return output
     numbers = [reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=s) for s in ((n, 1), (1, n))]
     basis = reshape(cast(equal(*numbers), dtype="float64"), shape=(n, *aval.shape))
     outputs, is_batched = replay_batched(both, n, [False] * len(point) + [True], [*point, basis])
@@ -96,7 +97,7 @@ def columns(equation: Graph, point: list[Array] | tuple[Array, ...], api_name: s
     return reshape(rows, shape=(n, m))
 
 
-def _solve(matrix: Any, right: Any, size: int) -> Any:
+def _solve(matrix: Array, right: Array, size: int) -> Array:
     """Solve `matrix @ y = right`, with the shape of `right`."""
     if size == 1:
         return divide(right, matrix)

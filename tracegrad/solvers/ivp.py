@@ -18,13 +18,19 @@ from tracegrad.solvers.events import Event, Events
 from tracegrad.solvers.ode_sensitivity import NUMBER, System, solution
 from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, plain_options, solver
 from tracegrad.solvers.solver_node import SolverResult, recorded, shaped
+from tracegrad.typing import ArrayLike
 
 if TYPE_CHECKING:
     from tracegrad.typing import Array
 
 
 def _recorded(
-    api_name: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any], events: Sequence[Array] = ()
+    api_name: str,
+    fun: Callable[..., object],
+    jac: Callable[..., object] | None,
+    y0: ArrayLike,
+    args: Sequence[object],
+    events: Sequence[Callable[..., object]] = (),
 ) -> tuple[Array, list[Array], list[Graph]]:
     """Return the initial value, the captures of the functions, and their graphs.
 
@@ -40,11 +46,11 @@ def _recorded(
     return reshape(y0, shape=(n,)), captured, graphs
 
 
-def _one(f: Callable[..., Any], shape: tuple[int, ...], args: Any) -> Callable[..., Any]:
+def _one(f: Callable[..., object], shape: tuple[int, ...], args: Sequence[object]) -> Callable[..., Array]:
     return lambda t, y: shaped(inlined(f)(t, y, *args), shape)
 
 
-def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str, object]) -> System:
+def _system(y0: Array, graphs: Sequence[Graph], method: str, options: Mapping[str, object]) -> System:
     """Make the system whose first value is the initial value."""
     rest = graphs[0].avals[2:]
     begin = build(lambda t, y, *_: [y], [NUMBER, Aval(y0.shape, np.dtype(np.float64)), *rest])
@@ -59,12 +65,12 @@ def _with_initial_value(graph: Graph, y0: Array) -> Graph:
     return build(lambda t, z, y, *rest: replay(graph, [t, z, *rest])[0], [*avals[:2], first, *avals[2:]])
 
 
-def _scalar(x: Any) -> Array:
+def _scalar(x: Carrier | float) -> Array:
     return shaped(x, ()) if isinstance(x, Carrier) else full(shape=(), value=float(x), dtype="float64")
 
 
 @solver("integrate.solve_ivp")
-def solve_ivp(inputs: SolverArguments) -> Any:
+def solve_ivp(inputs: SolverArguments) -> SolverResult:
     """`scipy.integrate.solve_ivp`.
 
     Without `t_eval`, the times between the ends are SciPy's steps, which have no derivatives. Event times have
@@ -116,7 +122,7 @@ def solve_ivp(inputs: SolverArguments) -> Any:
 class _Dense:
     """Solution as a function of time between the ends, as SciPy's dense output, which interpolates."""
 
-    def __init__(self, system: System, ends: Sequence[Any], values: list[Array]):
+    def __init__(self, system: System, ends: Sequence[Array], values: list[Array]):
         self._of = system, ends, values
 
     def __call__(self, t: Array) -> Array:
@@ -129,7 +135,7 @@ class _Dense:
         return result if times.shape else np.reshape(result, (-1,))
 
 
-def _of_complex(y0: Any, inputs: dict[str, Any], options: dict[str, Any]) -> Any:
+def _of_complex(y0: Array, inputs: dict[str, Any], options: dict[str, object]) -> SolverResult:
     """Solve a complex system, by the system of its real and imaginary parts."""
     if options.get("jac") is not None:
         raise refuse("the argument jac= of scipy.integrate.solve_ivp of complex systems")
@@ -142,20 +148,21 @@ def _of_complex(y0: Any, inputs: dict[str, Any], options: dict[str, Any]) -> Any
         z = np.reshape(z, (-1,))
         return np.concatenate([np.real(z), np.imag(z)])
 
-    def right_hand_side(t: Any, z: Any, *rest: Any) -> object:
+    def right_hand_side(t: Array, z: Array, *rest: object) -> object:
         return both(inlined(fun)(t, z[:n] + 1j * z[n:], *rest))
 
     names = {k: inputs[k] for k in ("t_span", "method", "t_eval", "dense_output")}
     result = solve_ivp(right_hand_side, y0=both(y0), args=args, **names, **options)
     dense = result["sol"]
 
-    def whole(z: Any) -> Any:
+    def whole(z: Array) -> Array:
         return z[:n] + 1j * z[n:]
 
     result["y"] = whole(result["y"])
     if dense is not None:
         result["sol"] = lambda t: whole(dense(t))
-    return result
+    output: SolverResult = result
+    return output
 
 
 @solver("integrate.odeint", "full_output", "col_deriv", "ixpr", "printmessg")

@@ -61,7 +61,7 @@ class ScipyConstraint:
         """Return the functions that the solver calls."""
         return [(_flat(self.fun), None), *([(self.jac, None)] if callable(self.jac) else [])]
 
-    def to_scipy(self, fs: list[Any], x: object) -> Any:
+    def to_scipy(self, fs: list[Callable[..., object]], x: object) -> object:
         """Make SciPy's constraint from these functions."""
         jac = fs[1] if callable(self.jac) else self.jac
         if self.type:
@@ -83,28 +83,28 @@ class ScipyConstraint:
         return results, [True] * len(each[0]) + [False] * (len(each[1]) + len(each[2]))
 
 
-def _static(api_name: str, x: object) -> Any:
+def _static(api_name: str, x: object) -> NDArray:
     result = known(x) if isinstance(x, Carrier) else x
     if result is None or isinstance(result, Carrier):
         raise refuse(f"{api_name} with traced bounds of a constraint", "subtract them in its function")
     return np.asarray(result, np.float64)
 
 
-def _flat(f: Callable[..., object]) -> Callable[..., Any]:
+def _flat(f: Callable[..., object]) -> Callable[[object], Array]:
     return lambda x: np.reshape(shaped(f(x), None), -1)
 
 
 class Between:
     """Bounds that are active if the result of a solver is near them; it need not be at them exactly."""
 
-    def __init__(self, low: Any, high: Any):
+    def __init__(self, low: Array, high: Array):
         self.low, self.high = low, high
 
     def functions(self) -> Fs:
         """Return no functions, because the solver gets the bounds themselves."""
         return []
 
-    def residuals(self, x: Any) -> tuple[list[Any], list[bool]]:
+    def residuals(self, x: Array) -> tuple[list[NDArray], list[bool]]:
         """Return the distances to the bounds, 1 for infinite bounds."""
         ends = [np.where(np.isfinite(end), end, 0.0) for end in (self.low, self.high)]
         off = [np.where(np.isfinite(end), d, 1.0) for end, d in ((self.low, x - ends[0]), (self.high, ends[1] - x))]
@@ -128,7 +128,7 @@ def constrained(
     """
     equals: list[bool] = []
 
-    def residuals(x: object) -> Array:
+    def residuals(x: Array) -> Array:
         results = [c.residuals(x) for c in constraints]
         equals[:] = [e for _, each in results for e in each]
         return np.concatenate([y for ys, _ in results for y in ys])
@@ -161,7 +161,7 @@ def constrained(
     return results[:n], functions, facts
 
 
-def _forces(gradient: Any, jacobian: NDArray, values: Any, same: NDArray, free: Any) -> Any:
+def _forces(gradient: NDArray, jacobian: NDArray, values: NDArray, same: NDArray, free: NDArray) -> NDArray:
     """Compute the multipliers of constraints: 0 for inactive ones."""
     near = same | (values <= _NEAR * (1.0 + np.max(np.abs(values), initial=0.0)))
     a, b = jacobian[free][:, near], gradient[free]
@@ -186,7 +186,7 @@ def _equation(cost: Graph, held: Graph, bounded: Sequence[Graph], n: int, m: int
 
     derivative = gradient_of(build(difference, [first, forces, *captured]))
 
-    def fn(u: Array, *rest: Array) -> list[Any]:
+    def fn(u: Array, *rest: Array) -> list[Array]:
         *values, active = rest
         x, force = (slice(u, start=(i,), stop=(j,), step=(1,)) for i, j in ((0, n), (n, n + m)))
         top = replay(derivative, [x, force, *values])[0][0]

@@ -6,7 +6,7 @@ The derivative of a solution solves a system with the same matrix, or its transp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tracegrad.ops.shape.linear import reshape
 from tracegrad.scipy_api.sparse import Sparse, wrapped
 from tracegrad.solvers.scipy_function import SolverArguments, scipy_function, solver
 from tracegrad.solvers.solver_node import OpaqueCall, SolverRule
+from tracegrad.typing import NDArray
 
 if TYPE_CHECKING:
     from tracegrad.typing import Array
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 class _KrylovCall(OpaqueCall):
     """Opaque call of a Krylov solver for a matrix and a right-hand side."""
 
-    def __init__(self, function: str, options: dict[str, Any], csc: bool):
+    def __init__(self, function: str, options: dict[str, object], csc: bool):
         self.function, self.options, self.csc = function, options, csc
         self.name = f"{function} {options!r} {csc}"
 
-    def __call__(self, data: object, indices: object, indptr: object, b: Any) -> tuple[Any, Any]:
+    def __call__(self, data: NDArray, indices: NDArray, indptr: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
         from scipy import sparse
 
         kind = sparse.csc_array if self.csc else sparse.csr_array
@@ -40,7 +41,7 @@ class _KrylovCall(OpaqueCall):
         return x, np.asarray(info, np.int64)
 
 
-def _solved(call: _KrylovCall, held: Sequence[Any], b: Any) -> tuple[Any, Any]:
+def _solved(call: _KrylovCall, held: Sequence[Array], b: Array) -> tuple[Array, Array]:
     outputs = opaque(*held, b, results=((b.shape, "f64"), ((), "i64")), call=call)
     x, info = custom_call(*outputs, *held, b, count=2, rule=_derivative_rule(call))
     return x, info
@@ -52,7 +53,9 @@ def _derivative_rule(call: _KrylovCall) -> SolverRule:
     transposed = _KrylovCall(call.function, later.options, not call.csc)
     column = reshape
 
-    def pull(cts: Any, outputs: Any, inputs: Any, wanted: Any) -> dict[int, Any]:
+    def pull(
+        cts: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...], wanted: tuple[int, ...]
+    ) -> dict[int, Array]:
         share, n = _solved(transposed, inputs[:3], cts[0])[0], outputs[0].shape[0]
         table = {3: share}
         if 0 in wanted:
@@ -62,7 +65,7 @@ def _derivative_rule(call: _KrylovCall) -> SolverRule:
 
     def push(
         tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...], moved: tuple[int, ...]
-    ) -> dict[int, Any]:
+    ) -> dict[int, Array]:
         args, n = dict(zip(moved, tangents)), outputs[0].shape[0]
         right = [args[3]] if 3 in args else []
         if 0 in args:
@@ -89,7 +92,7 @@ def _iterative(name: str) -> None:
         data, right = promoted([to_float(v) for v in arrays(matrix._held[0], inputs.pop("b"))])
         call = _KrylovCall(name, inputs.options(), matrix._csc)
         x, info = _solved(call, [data, *arrays(*matrix._held[1:])], right.reshape(-1))
-        return x.reshape(right.shape[:1]), info
+        return x.reshape(*right.shape[:1]), info
 
 
 for _name in ("cg", "cgs", "bicg", "bicgstab", "gmres", "lgmres", "minres", "qmr", "gcrotmk", "tfqmr"):

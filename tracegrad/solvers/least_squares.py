@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 Fs = list[tuple[Callable[..., Any], Any]]
 
 
-def _soft(z: Any) -> object:
+def _soft(z: Array) -> Array:
     return multiply(subtract(sqrt(add(z, 1.0)), 1.0), 2.0)
 
 
-def _huber(z: Any) -> object:
+def _huber(z: Array) -> Array:
     near = less_equal(z, 1.0)
     return where(near, z, subtract(multiply(sqrt(where(near, 1.0, z)), 2.0), 1.0))
 
@@ -112,7 +112,7 @@ class _Fit:
         return high.astype(np.int64) - low
 
     def _equation(self) -> Graph:
-        def fn(*args: Array) -> list[Any]:
+        def fn(*args: Array) -> list[Array]:
             *point, held = args
             result = replay(self.gradient, point)[0][0]
             if self.limits is not None:
@@ -125,18 +125,18 @@ class _Fit:
 
 
 def _cost(graph: Graph, loss: str, scale: float) -> Graph:
-    def fn(*args: object) -> list[Any]:
+    def fn(*args: object) -> list[Array]:
         return [_sum(replay(graph, args)[0][0], loss, scale)]
 
     return build(fn, graph.avals)
 
 
-def _sum(rest: Any, loss: str, scale: float) -> Array:
+def _sum(rest: Array, loss: str, scale: float) -> Array:
     each = _LOSSES[loss](square(multiply(rest, 1.0 / scale)))
     return multiply(reduce_sum(each, axes=(0,)), 0.5 * scale**2)
 
 
-def _flat(f: Callable[..., object]) -> Callable[..., Any]:
+def _flat(f: Callable[..., object]) -> Callable[[Array], Array]:
     def call(x: object) -> Array:
         y = shaped(f(x), None)
         return np.reshape(y, -1) if len(y.shape) != 1 else y
@@ -202,13 +202,14 @@ def curve_fit(inputs: SolverArguments) -> tuple[Array, ...]:
     limits = _limits(bounds, shape)
     sigma = None if sigma is None else shaped(sigma, None)
 
-    def model(p: Any) -> Any:
+    def model(p: Array) -> object:
         return f(xdata, *[p[k] for k in range(shape[0])])
 
-    def rest(p: object) -> Any:
+    def rest(p: Array) -> Array:
         residuals = np.reshape(shaped(model(p), None), -1) - y
         if sigma is None or len(np.shape(sigma)) < 2:
-            return residuals if sigma is None else residuals / sigma
+            result: Array = residuals if sigma is None else residuals / sigma
+            return result
         return solve_triangular(np.linalg.cholesky(sigma), residuals, lower=True)
 
     others: Fs = [(_flat(model), None)]
@@ -268,7 +269,7 @@ def nnls(A: Array, b: Array, **others: object) -> tuple[Array, ...]:
     functions = Functions(api_name, [(lambda x: matrix @ x - right, right.shape)], shape)
     gradient = gradient_of(_cost(functions.graphs[0], "linear", 1.0))
 
-    def fn(x: Array, *rest: Array) -> list[Any]:
+    def fn(x: Array, *rest: Array) -> list[Array]:
         return [where(greater(x, 0.0), replay(gradient, [x, *rest])[0][0], x)]
 
     def run(_: object, start: Any) -> Any:
@@ -298,7 +299,7 @@ def leastsq(inputs: SolverArguments) -> tuple[Array, ...]:
 
 
 @solver("optimize.lsq_linear")
-def lsq_linear(inputs: SolverArguments) -> Any:
+def lsq_linear(inputs: SolverArguments) -> SolverResult:
     """`scipy.optimize.lsq_linear`"""
     api_name = inputs.api_name
     if not isinstance(inputs["A"], Carrier) and hasattr(inputs["A"], "tocsr"):
@@ -334,7 +335,7 @@ def lsq_linear(inputs: SolverArguments) -> Any:
 
 
 @solver("optimize.fsolve", "full_output", "col_deriv")
-def fsolve(inputs: SolverArguments) -> Any:
+def fsolve(inputs: SolverArguments) -> object:
     """`scipy.optimize.fsolve`"""
     x0, others, derivative = shaped(inputs.pop("x0"), None), inputs.pop("args"), inputs.pop("fprime")
     shape = np.shape(x0) or (1,)

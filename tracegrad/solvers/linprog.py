@@ -63,7 +63,7 @@ def linprog(inputs: SolverArguments) -> SolverResult:
             chosen = _holding(fs[0](x), np.reshape(fs[1](x), (n, -1)).T, x, _forces(results, equals), finite)
         return x, chosen % graph.outputs[0].aval.size, results.get("nit", 0), results.status, results.success
 
-    def fn(x: Array, *rest: Array) -> list[Any]:
+    def fn(x: Array, *rest: Array) -> list[Array]:
         *captured, chosen = rest
         return [gather(replay(graph, [x, *captured])[0][0], chosen, axes=(0,))]
 

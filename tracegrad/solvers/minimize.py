@@ -120,7 +120,7 @@ def facts_of(result: Any) -> tuple[NDArray | int, ...]:
     return result.x, *counts, result.get("success", True)
 
 
-def number(f: Callable[[Any], Any]) -> Callable[..., object]:
+def number(f: Callable[[NDArray], float]) -> Callable[..., object]:
     return lambda x, *_: float(f(x))
 
 
@@ -139,7 +139,7 @@ _WITH_HESSIAN = ("newton-cg", "dogleg", "trust-ncg", "trust-krylov", "trust-exac
 
 
 @solver("optimize.minimize", "callback")
-def minimize(inputs: SolverArguments) -> Any:
+def minimize(inputs: SolverArguments) -> SolverResult:
     """`scipy.optimize.minimize`"""
     api_name = inputs.api_name
     x0, shape = begin(api_name, inputs.pop("x0"))
@@ -160,7 +160,7 @@ def minimize(inputs: SolverArguments) -> Any:
     return SolverResult(api_name, **{k: v for k, v in result.items() if not absent.get(k)})
 
 
-def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Array]:
     """Return the lower and the upper bounds: those of SciPy's `Bounds`, or of one pair for each element."""
     if not hasattr(limits, "lb"):
         low, high = zip(*limits)
@@ -168,13 +168,13 @@ def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     return low_and_high(pair_of(limits), shape)
 
 
-def pair_of(limits: Any) -> tuple[Any, Any]:
+def pair_of(limits: Any) -> tuple[Array, Array]:
     """Return the lower and the upper bounds of SciPy's `Bounds`, or of a pair, as arrays."""
     low, high = (limits.lb, limits.ub) if hasattr(limits, "lb") else limits
     return arrays(low)[0], arrays(high)[0]
 
 
-def low_and_high(pair: tuple[Any, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+def low_and_high(pair: tuple[Array, Array], shape: tuple[int, ...]) -> dict[str, Array]:
     """Return arguments of a solver: the bounds of each element."""
     return {k: shaped(np.broadcast_to(x, shape), shape) for k, x in zip(("low", "high"), pair)}
 
@@ -190,7 +190,7 @@ def _at_bounds(
 
 
 def _limited(gradient: Graph, between: Graph, off: Graph) -> Graph:
-    def fn(*args: object) -> list[Any]:
+    def fn(*args: object) -> list[Array]:
         free, derivative, distance = (replay(graph, args)[0][0] for graph in (between, gradient, off))
         return [where(greater(free, 0.5), derivative, distance)]
 
@@ -203,17 +203,19 @@ class _Assignment(OpaqueCall):
     def __init__(self, maximize: bool):
         self.maximize, self.name = maximize, f"linear_sum_assignment, maximize={maximize}"
 
-    def __call__(self, cost: NDArray) -> Any:
-        return scipy_function("optimize.linear_sum_assignment")(cost, maximize=self.maximize)
+    def __call__(self, cost: NDArray) -> tuple[NDArray, NDArray]:
+        result: tuple[NDArray, NDArray] = scipy_function("optimize.linear_sum_assignment")(cost, maximize=self.maximize)
+        return result
 
 
 @shadow("scipy.optimize.linear_sum_assignment")
-def linear_sum_assignment(cost_matrix: ArrayLike, maximize: bool = False) -> Any:
+def linear_sum_assignment(cost_matrix: ArrayLike, maximize: bool = False) -> tuple[Array, ...]:
     """`scipy.optimize.linear_sum_assignment`: indices, which have no derivative."""
     (cost,) = arrays(cost_matrix)
     if len(cost.shape) != 2:
         raise ValueError(f"expected a matrix (2-D array), got a {len(cost.shape)} array")
     if dispatch_operand((cost,)) is None:
-        return scipy_function("optimize.linear_sum_assignment")(cost, maximize)
+        result: tuple[Array, ...] = scipy_function("optimize.linear_sum_assignment")(cost, maximize)
+        return result
     kind = (min(cost.shape),), "i64"
     return tuple(opaque(cost, results=(kind, kind), call=_Assignment(bool(maximize))))

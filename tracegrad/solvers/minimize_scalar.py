@@ -6,6 +6,7 @@ At an interior minimum the derivative is zero; a minimum at a bound moves with t
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def _off(end: Array | Number, x: Array) -> Array:
     return x - end
 
 
-def _held(derivative: Any, x: float, bounds: Any) -> int:
+def _held(derivative: Callable[[float], float], x: float, bounds: Sequence[float]) -> int:
     """Return 1 or 2 for a minimum at the first or second bound, 0 otherwise.
 
     A minimum is at a bound if the derivative toward the bound exceeds the curvature times the distance.
@@ -65,7 +66,7 @@ def _held(derivative: Any, x: float, bounds: Any) -> int:
 
 
 def _equation(gradient: Graph, off: list[Graph]) -> Graph:
-    def fn(*args: Array) -> list[Any]:
+    def fn(*args: Array) -> list[Array]:
         *point, held = args
         result = replay(gradient, point)[0][0]
         for k, graph in enumerate(off):
@@ -77,7 +78,7 @@ def _equation(gradient: Graph, off: list[Graph]) -> Graph:
 
 def _bracketed(name: str, options: dict[str, str], facts: tuple[str, ...]) -> None:
     @solver(f"optimize.{name}")
-    def find(inputs: SolverArguments) -> Any:
+    def find(inputs: SolverArguments) -> object:
         passed = {new: inputs[old] for old, new in options.items()}
         result = minimize_scalar(inputs["func"], inputs["brack"], None, inputs["args"], name, None, passed)
         return tuple([result[k] for k in facts]) if inputs["full_output"] else result.x

@@ -15,6 +15,7 @@ from tracegrad.solvers.quadrature import quad
 from tracegrad.solvers.scipy_function import SolverArguments, arguments_tuple, plain_options, solver
 from tracegrad.solvers.solver_node import Functions, OpaqueCall, node_name, shaped
 from tracegrad.trace.driver.region import weakened
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 Ranges = Sequence[Callable[..., Any]]
 
@@ -22,33 +23,35 @@ Ranges = Sequence[Callable[..., Any]]
 def _nested(
     func: Callable[..., object],
     ranges: Ranges,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     options: Sequence[dict[str, object]],
     *outer: object,
-) -> Any:
+) -> Array:
     """Integrate over the variables before the `outer` ones."""
     k = len(ranges) - len(outer) - 1
     low, high = ranges[k](*outer, *args)
     if k == 0:
-        return quad(lambda x: func(x, *outer, *args), low, high, **options[k])[0]
-    return quad(lambda x: _nested(func, ranges, args, options, x, *outer), low, high, **options[k])[0]
+        output: Array = quad(lambda x: func(x, *outer, *args), low, high, **options[k])[0]
+        return output
+    result: Array = quad(lambda x: _nested(func, ranges, args, options, x, *outer), low, high, **options[k])[0]
+    return result
 
 
 class _NquadErrorEstimate(OpaqueCall):
     """Opaque call that computes the error estimate of `scipy.integrate.nquad`."""
 
-    def __init__(self, functions: Functions, options: Sequence[dict[str, Any]]):
+    def __init__(self, functions: Functions, options: Sequence[dict[str, object]]):
         self.functions, self.options = functions, list(options)
         key = "".join(map(str, functions.graphs)) + repr(self.options)
         self.name = node_name("scipy.integrate.nquad", key)
 
-    def __call__(self, *values: Any) -> tuple[Any]:
+    def __call__(self, *values: NDArray) -> tuple[NDArray]:
         from scipy import integrate
 
         f, *ranges = self.functions.to_scipy([np.asarray(x) for x in values])
         n = len(ranges)
 
-        def ends(k: int) -> Any:
+        def ends(k: int) -> Callable[..., object]:
             return lambda *outer: ranges[k](np.array([0.0] * (n - len(outer)) + list(outer))).tolist()
 
         with aside():
@@ -57,15 +60,15 @@ class _NquadErrorEstimate(OpaqueCall):
 
 
 def _integrated(
-    func: Callable[..., object], ranges: Ranges, args: tuple[Any, ...], options: Sequence[dict[str, object]]
-) -> tuple[Any, Any]:
+    func: Callable[..., object], ranges: Ranges, args: tuple[object, ...], options: Sequence[dict[str, object]]
+) -> tuple[Array, Array]:
     """Return the integral and an estimate of its error, which is computed only if it is used."""
     n = len(ranges)
 
-    def on_all(f: Any, first: int) -> Callable[..., object]:
+    def on_all(f: Callable[..., object], first: int) -> Callable[..., object]:
         return lambda z: f(*[z[i] for i in range(first, n)], *args)
 
-    def both(f: Any) -> Any:
+    def both(f: Callable[..., Sequence[ArrayLike]]) -> Callable[..., Array]:
         return lambda *xs: np.stack([shaped(x, ()) for x in f(*xs)])
 
     ends = [(on_all(both(f), k + 1), (2,)) for k, f in enumerate(ranges)]
@@ -75,7 +78,7 @@ def _integrated(
     return value, weakened(error)
 
 
-def _ends(x: object) -> Callable[..., Any]:
+def _ends(x: object) -> Callable[..., object]:
     return inlined(x) if callable(x) else lambda *_: x
 
 
@@ -84,7 +87,7 @@ def _end(x: object, *args: object) -> object:
 
 
 @solver("integrate.nquad", "full_output")
-def nquad(inputs: SolverArguments) -> Any:
+def nquad(inputs: SolverArguments) -> tuple[Array, Array]:
     """`scipy.integrate.nquad`"""
     ranges, others, options = [_ends(x) for x in inputs["ranges"]], inputs["args"] or (), inputs["opts"] or {}
     per_range = [options] * len(ranges) if isinstance(options, dict) else list(options)
@@ -115,5 +118,5 @@ def tplquad(inputs: SolverArguments) -> object:
     return _integrated(inputs["func"], ranges, inputs["args"], [_tolerances(inputs)] * 3)
 
 
-def _tolerances(inputs: SolverArguments) -> dict[str, Any]:
+def _tolerances(inputs: SolverArguments) -> dict[str, object]:
     return plain_options(inputs.api_name, {k: inputs[k] for k in ("epsabs", "epsrel")})

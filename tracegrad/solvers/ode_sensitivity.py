@@ -51,11 +51,11 @@ class System:
         self.name = node_name(api_name, f"{begin} {derivative} {method} {self.options!r} {jac}")
         self._last = LastResult()
 
-    def solved(self, ends: Sequence[float], times: object, values: Sequence[Any]) -> Any:
+    def solved(self, ends: Sequence[float], times: NDArray | None, values: Sequence[NDArray]) -> Any:
         """Compute SciPy's solution between the ends, at the times, or at the solver's steps if `times` is None."""
         return self._last.get((*ends, times, *values), lambda: self._solve(ends, times, values))
 
-    def _solve(self, ends: Sequence[float], times: object, values: Sequence[Any]) -> Any:
+    def _solve(self, ends: Sequence[float], times: NDArray | None, values: Sequence[NDArray]) -> Any:
         if self.method == "odeint":
             return self._by_odeint(ends, times, values)
         if times is not None and self.method in METHODS and fits(self.options, self.size, ends, times):
@@ -66,7 +66,7 @@ class System:
         rows = np.transpose(result.y) if len(result.y) else np.zeros((0, self.size))
         return np.asarray(result.t), rows, (result.nfev, result.njev, result.nlu, result.status)
 
-    def run(self, ends: Sequence[float], times: object, values: Sequence[Any], **extra: object) -> Any:
+    def run(self, ends: Sequence[float], times: NDArray | None, values: Sequence[NDArray], **extra: object) -> Any:
         """Call `scipy.integrate.solve_ivp`."""
         from scipy import integrate
 
@@ -75,8 +75,8 @@ class System:
         return integrate.solve_ivp(derivative, ends, first, self.method, times, **jac_option, **extra, **self.options)
 
     def _by_loop(
-        self, ends: Sequence[float], times: Any, values: Sequence[Any]
-    ) -> tuple[NDArray, NDArray, tuple[np.int64, int, int, np.int64]] | None:
+        self, ends: Sequence[float], times: NDArray, values: Sequence[NDArray]
+    ) -> tuple[NDArray, NDArray, tuple[NDArray, int, int, NDArray]] | None:
         """Compute the same solution without SciPy; None if the loop is not compiled."""
         count = len(times)
         loop = self._loops.get(count)
@@ -89,7 +89,7 @@ class System:
         rows, calls, status = result
         return times, rows, (calls, 0, 0, status)
 
-    def _by_odeint(self, ends: Sequence[float], times: object, values: Sequence[Any]) -> Any:
+    def _by_odeint(self, ends: Sequence[float], times: NDArray | None, values: Sequence[NDArray]) -> Any:
         from scipy import integrate
 
         first, derivative, jac = self._bind(ends, values)
@@ -99,7 +99,7 @@ class System:
         )
         return times, y, (facts["message"] == "Integration successful.",)
 
-    def _bind(self, ends: Sequence[float], values: Sequence[Any]) -> tuple[Any, Any, Any]:
+    def _bind(self, ends: Sequence[float], values: Sequence[NDArray]) -> tuple[Any, Any, Any]:
         """Return the initial value, the right-hand side, and its Jacobian or None."""
         first = np.array(self._begin([np.asarray(ends[0], np.float64), *values])[0])
         return first, self._rhs.at(values), self._jac.at(values) if self._jac is not None else None
@@ -116,7 +116,7 @@ class _Solution(OpaqueCall):
         self.system, self.kind, self.count = system, kind, count
         self.name = f"{system.name} {kind} {count}"
 
-    def __call__(self, first: NDArray, last: NDArray, *rest: Array) -> tuple[NDArray, ...]:
+    def __call__(self, first: NDArray, last: NDArray, *rest: NDArray) -> tuple[NDArray, ...]:
         rest = tuple([np.asarray(x, order="C") for x in rest])
         times, values = (rest[0], rest[1:]) if self.kind == "at" else (None, rest)
         t, y, facts = self.system.solved((float(first), float(last)), times, values)
@@ -132,7 +132,7 @@ def of_length(x: NDArray, n: int) -> NDArray:
     return result
 
 
-def solution(system: System, ends: Sequence[Any], times: Any, values: Sequence[Any]) -> tuple[Array, ...]:
+def solution(system: System, ends: Sequence[Array], times: Array | None, values: Sequence[Array]) -> tuple[Array, ...]:
     """Compute the times, the solution at each of them, and facts of the solver."""
     facts = (4,) if system.method != "odeint" else (1,)
     count: Any
@@ -186,7 +186,7 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
     extra = [Aval((size, *a.shape), a.dtype) if size else a for a in like]
     count = len(system.begin.avals) - 1
 
-    def begin(t: Any, *args: Array) -> list[Array]:
+    def begin(t: Array, *args: Array) -> list[Array]:
         values, directions = args[:count], args[count:]
         z, s = first([t, *values], directions, size)
         if 0 in moved:
@@ -198,7 +198,7 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
             s = add(s, negative(multiply(_per_direction(height, size), _filled(t_moved, size, n))))
         return [flat([z, s])]
 
-    def both(t: object, z: object, *args: object) -> list[Any]:
+    def both(t: Array, z: Array, *args: Array) -> list[Array]:
         values = args[:count]
         directions = [w for i, w in zip(moved, args[count:]) if i]
         state, s = unflatten(
@@ -215,11 +215,11 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
     )
 
 
-def _per_direction(x: object, size: int) -> Any:
+def _per_direction(x: Array, size: int) -> Array:
     return repeated(size, [False], [x])[0] if size else x
 
 
-def _filled(x: Any, size: int, n: int) -> Any:
+def _filled(x: Array, size: int, n: int) -> Array:
     return broadcast_to(x, shape=(size, n) if size else (n,))
 
 
@@ -232,15 +232,16 @@ def _tolerances(options: Mapping[str, Any], multiple: int) -> dict[str, Any]:
 def _derivative_rule(system: System) -> SolverRule:
     """Return the rule of a solution, with respect to the two ends, the times and the values."""
 
-    def derivatives_at(outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> Any:
+    def derivatives_at(outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> Array:
         """Evaluate dz/dt at each of the times."""
         n = inputs[2].shape[0]
         flags = [True, True, *[False] * len(inputs[3:])]
-        return replay_batched(system.derivative, n, flags, [inputs[2], outputs[0], *inputs[3:]])[0][0]
+        result: Array = replay_batched(system.derivative, n, flags, [inputs[2], outputs[0], *inputs[3:]])[0][0]
+        return result
 
     def pull(
         cts: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...], wanted: tuple[int, ...]
-    ) -> dict[int, Any]:
+    ) -> dict[int, Array]:
         table = {}
         if 2 in wanted:
             table[2] = reduce_sum(multiply(cts[0], derivatives_at(outputs, inputs)), axes=(1,))
@@ -258,7 +259,7 @@ def _derivative_rule(system: System) -> SolverRule:
 
     def push(
         tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...], moved: tuple[int, ...]
-    ) -> dict[int, Any]:
+    ) -> dict[int, Array]:
         options = dict(zip(moved, tangents))
         terms = []
         if 2 in options:

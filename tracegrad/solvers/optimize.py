@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NoReturn
 
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
@@ -39,7 +39,7 @@ _INSTEAD = {
 
 def _refused(name: str, instead: str) -> None:
     @shadow(f"scipy.optimize.{name}", of_functions=True)
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: object, **kwargs: object) -> NoReturn:
         raise refuse(f"scipy.optimize.{name}", instead)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def _size(x: Array) -> int:
     return int(np.prod(x.shape, dtype=np.int64))
 
 
-def unflatten(x: Any, avals: list[Aval]) -> list[Any]:
+def unflatten(x: Array, avals: list[Aval]) -> list[Array]:
     """Invert `flat`."""
     result, start = [], 0
     for aval in avals:

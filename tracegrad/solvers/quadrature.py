@@ -96,7 +96,7 @@ def _derivative_rule(call: _Quadrature) -> SolverRule:
         supply = iter(moving)
         return [next(supply) if x is None else x for x in ends]
 
-    def pull(cts: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Any]:
+    def pull(cts: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Array]:
         moving, values = inputs[:count], inputs[count:]
         heights = [_height(call, x, sign, values) for x, sign in zip(moving, signs)]
         table = {k: _summed(multiply(cts[0], y)) for k, y in enumerate(heights)}
@@ -108,7 +108,7 @@ def _derivative_rule(call: _Quadrature) -> SolverRule:
         whole, _ = _integral(inside, all_ends(moving), [*values, cts[0]], options, call.is_vector)
         return table | dict(zip([count + i - 1 for i in positions], unflatten(whole, avals)))
 
-    def push(tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Any]:
+    def push(tangents: tuple[Array, ...], outputs: tuple[Array, ...], inputs: tuple[Array, ...]) -> dict[int, Array]:
         moving, values = inputs[:count], inputs[count:]
         terms = [multiply(t, _height(call, x, sign, values)) for x, sign, t in zip(moving, signs, tangents)]
         both, table = pushed(graph, wrt)

@@ -28,7 +28,11 @@ def _functions(api_name: str, fs: list[Callable[..., object]], args: object) -> 
 
 
 def _root(
-    functions: Functions, starts: Starts, run: Any, kinds: tuple[tuple[tuple[int, ...], str], ...], text: str
+    functions: Functions,
+    starts: Starts,
+    run: Callable[..., object],
+    kinds: tuple[tuple[tuple[int, ...], str], ...],
+    text: str,
 ) -> tuple[Array, ...]:
     """Compute the root of the first function, and the solver's other results."""
     root, *others = solved(functions, starts, run, kinds, text, functions.graphs[0])
@@ -95,7 +99,7 @@ def _nth_result(f: Callable[..., Any], k: int) -> Callable[..., object]:
 
 
 @solver("optimize.newton")
-def newton(inputs: SolverArguments) -> Any:
+def newton(inputs: SolverArguments) -> object:
     """`scipy.optimize.newton`"""
     api_name = inputs.api_name
     derivatives = {k: inputs.pop(k) for k in ("fprime", "fprime2")}
@@ -121,7 +125,7 @@ def newton(inputs: SolverArguments) -> Any:
 
 
 @solver("optimize.root")
-def root(inputs: SolverArguments) -> Any:
+def root(inputs: SolverArguments) -> SolverResult:
     """`scipy.optimize.root`"""
     x0 = shaped(inputs.pop("x0"), None)
     shape = np.shape(x0) or (1,)
@@ -152,7 +156,7 @@ def root(inputs: SolverArguments) -> Any:
 def _of_shape(api_name: str, f: Callable[..., object], shape: tuple[int, ...]) -> Callable[..., object]:
     """Wrap `f`; refuse results of another shape."""
 
-    def call(x: object) -> Any:
+    def call(x: object) -> Array:
         y = shaped(f(x), None)
         if y.shape != shape:
             raise refuse(f"{api_name} of a function whose result has the shape {y.shape} and its argument {shape}")
@@ -163,7 +167,7 @@ def _of_shape(api_name: str, f: Callable[..., object], shape: tuple[int, ...]) -
 
 def _nonlinear(name: str) -> None:
     @solver(f"optimize.{name}")
-    def find(inputs: SolverArguments) -> Any:
+    def find(inputs: SolverArguments) -> Array:
         inputs.update(inputs.pop("kw", {}))
         api_name = inputs.api_name
         f, x0 = inputs.pop("F"), shaped(inputs.pop("xin"), None)
@@ -182,7 +186,7 @@ for _name in ("anderson", "broyden1", "broyden2", "diagbroyden", "excitingmixing
 
 
 @solver("optimize.fixed_point")
-def fixed_point(inputs: SolverArguments) -> Any:
+def fixed_point(inputs: SolverArguments) -> Array:
     """`scipy.optimize.fixed_point`"""
     x0 = shaped(inputs.pop("x0"), None)
     shape = np.shape(x0)

@@ -55,7 +55,7 @@ def tolerances(options: Mapping[str, object]) -> list[NDArray]:
     return [np.asarray(options.get(name, _USUAL[name]), np.float64) for name in ("rtol", "atol")]
 
 
-def fits(options: Mapping[str, object], size: int, ends: Sequence[float], times: Any) -> bool:
+def fits(options: Mapping[str, object], size: int, ends: Sequence[float], times: NDArray) -> bool:
     """Whether SciPy would solve for `size` elements without a warning or an error, in at least one step."""
     args, (rtol, atol), length = _USUAL | dict(options), tolerances(options), ends[1] - ends[0]
     direction, first = np.sign(length), args["first_step"]
@@ -81,7 +81,7 @@ def integrator(begin: Graph, derivative: Graph, method: str, options: Mapping[st
     """
     law = (_DormandPrince8 if method == "DOP853" else _EmbeddedPair)(derivative, method, _USUAL | dict(options))
 
-    def solve(t0: Any, t1: Any, times: Any, rtol: Any, atol: Any, *rest: Any) -> list[Any]:
+    def solve(t0: Array, t1: Array, times: Array, rtol: Array, atol: Array, *rest: Array) -> list[Array]:
         values = rest[law.tables :]
         y = replay(begin, [t0, *values])[0][0]
         f, args = law.derivative(t0, y, values), (t1, sign(subtract(t1, t0)), rtol, atol, times, *rest)
@@ -137,8 +137,9 @@ class _RungeKutta:
         self._rhs, self.stages, self.order = derivative, method.n_stages, method.error_estimator_order
         self.longest, self.first_step = float(options["max_step"]), options["first_step"]
 
-    def derivative(self, t: object, y: object, values: tuple[Array, ...]) -> Any:
-        return replay(self._rhs, [t, y, *values])[0][0]
+    def derivative(self, t: Array, y: Array, values: tuple[Array, ...]) -> Array:
+        result: Array = replay(self._rhs, [t, y, *values])[0][0]
+        return result
 
     def compute_stages(
         self,
@@ -146,10 +147,10 @@ class _RungeKutta:
         first: int,
         last: int,
         step: tuple[Array, ...],
-        weights: Any,
+        weights: Array,
         nodes: Array,
         values: tuple[Array, ...],
-    ) -> Sequence[Any]:
+    ) -> Sequence[Array]:
         """Compute the stages from `first` to `last`, and the last state, in a step from (t, y) of the length h."""
 
         def stage(
@@ -180,8 +181,8 @@ class _EmbeddedPair(_RungeKutta):
         return _norm(divide(multiply(_sum(_row(errors, 0), ks), h), scale))
 
     def known(
-        self, ks: object, step: tuple[Array, ...], new: object, tables: tuple[Array, ...], values: tuple[Array, ...]
-    ) -> list[Any]:
+        self, ks: Array, step: tuple[Array, ...], new: Array, tables: tuple[Array, ...], values: tuple[Array, ...]
+    ) -> list[Array]:
         """Return the coefficients of the interpolant in a step."""
         return [_sum(_row(tables[3], j), ks) for j in range(tables[3].shape[0])]
 
@@ -204,8 +205,8 @@ class _DormandPrince8(_RungeKutta):
         return where(equal(both, 0.0), 0.0, divide(multiply(absolute(h), fifth), both))
 
     def known(
-        self, ks: Any, step: tuple[Array, ...], new: Array, tables: tuple[Array, ...], values: tuple[Array, ...]
-    ) -> list[Any]:
+        self, ks: Array, step: tuple[Array, ...], new: Array, tables: tuple[Array, ...], values: tuple[Array, ...]
+    ) -> list[Array]:
         n, (_, y, h), (weights, nodes, _, between) = self.stages, step, tables
         every, _ = self.compute_stages(ks, n + 1, n + self.extra_stages, step, weights, nodes, values)
         moved, first, last = subtract(new, y), multiply(h, _row(ks, 0)), add(_row(ks, n), _row(ks, 0))
@@ -220,7 +221,7 @@ class _DormandPrince8(_RungeKutta):
 
 
 def _first_step(
-    law: Any,
+    law: _EmbeddedPair | _DormandPrince8,
     t0: Array,
     y: Array,
     f: Array,
@@ -252,11 +253,11 @@ def _first_step(
 
 
 def _attempt(
-    law: Any,
+    law: _EmbeddedPair | _DormandPrince8,
     t: Array,
-    y: Any,
+    y: Array,
     f: Array,
-    h: Any,
+    h: Array,
     again: Array,
     rows: Array,
     i: Array,
@@ -264,8 +265,8 @@ def _attempt(
     status: Array,
     t1: Array,
     direction: Array,
-    rtol: Any,
-    atol: Any,
+    rtol: Array,
+    atol: Array,
     times: Array,
     *rest: Array,
 ) -> list[Array]:
@@ -283,7 +284,7 @@ def _attempt(
 
     zeros = full(shape=(tables[0].shape[0], *f.shape), value=0.0, dtype="float64")
     ks = dynamic_update_slice(zeros, reshape(f, shape=(1, *f.shape)), 0, 0, step=(1, 1))
-    ks, new = law.compute_stages(ks, 1, law.stages, (t, y, h), *tables[:2], values)
+    ks, new = law.compute_stages(ks, 1, law.stages, (t, y, h), tables[0], tables[1], values)
     error = law.error(ks, h, add(atol, multiply(maximum(absolute(y), absolute(new)), rtol)), tables[2])
     good = less(error, 1.0)
     factor = multiply(power(error, -1.0 / (law.order + 1)), _SAFETY)
@@ -300,7 +301,14 @@ def _attempt(
 
 
 def _filled(
-    law: Any, advances: Any, step: tuple[Array, ...], ahead: Array, direction: Array, times: Array, rows: Any, i: Any
+    law: _EmbeddedPair | _DormandPrince8,
+    advances: Array,
+    step: tuple[Array, ...],
+    ahead: Array,
+    direction: Array,
+    times: Array,
+    rows: Array,
+    i: Array,
 ) -> tuple[Array, ...]:
     """Interpolate the rows of the times within a step, from number `i` on.
 
@@ -312,21 +320,21 @@ def _filled(
         early = less_equal(multiply(direction, subtract(_element(times, i), ahead)), 0.0)
         return logical_and(advances, logical_and(less(i, count), early))
 
-    def known(ks: Any, t: Array, y: Array, h: Array, new: Array, *rest: Array) -> list[Any]:
+    def known(ks: Array, t: Array, y: Array, h: Array, new: Array, *rest: Array) -> list[Array]:
         results: list[Any] = law.known(ks, (t, y, h), new, rest[: law.tables], rest[law.tables :])
         return results
 
     def fill(
-        i: Any,
+        i: Array,
         rows: Array,
         advances: Array,
         ahead: Array,
         direction: Array,
-        times: Any,
-        t: Any,
-        y: Any,
-        h: Any,
-        *each: Any,
+        times: Array,
+        t: Array,
+        y: Array,
+        h: Array,
+        *each: Array,
     ) -> list[Array]:
         row = law.between(divide(subtract(_element(times, i), t), h), y, h, each)
         return [add(i, 1), dynamic_update_slice(rows, reshape(row, shape=(1, *row.shape)), i, 0, step=(1, 1))]
@@ -357,7 +365,7 @@ def _row(x: Array, k: int) -> Array:
     return reshape(slice(x, start=(k, 0), stop=(k + 1, x.shape[1]), step=(1, 1)), shape=(x.shape[1],))
 
 
-def _sum(weights: Any, rows: Any) -> Array:
+def _sum(weights: Array, rows: Array) -> Array:
     """Sum rows with weights."""
     return reduce_sum(multiply(reshape(weights, shape=(weights.shape[0], 1)), rows), axes=(0,))
 
