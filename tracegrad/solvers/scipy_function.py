@@ -47,8 +47,9 @@ class SolverArguments(dict[str, Any]):
         return scipy_function(self.name)
 
     def refuse_unusual(self, names: Sequence[str]) -> None:
-        """Remove arguments that must have their defaults; UnsupportedError for other values."""
-        for name in names:
+        """Remove arguments that must have their defaults, as far as this SciPy has them; UnsupportedError for other
+        values."""
+        for name in [name for name in names if name in self]:
             value, usual = self.pop(name), self.signature.parameters[name].default
             if dispatch_operand((value,)) is not None or (value is not usual and value != usual):
                 raise refuse(f"the argument {name}= of {self.api_name}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import datetime
 from collections.abc import Callable
 from typing import Any
 
@@ -175,6 +177,18 @@ def test_a_traced_step_draws_and_differentiates_as_an_eager_one(name: str) -> No
     for (x, p), (y, q) in zip(*results):
         near(y, x.numpy(), 1e-12)
         near(q, p.numpy(), 1e-8)
+    assert traced.cache_info().traces == 1
+
+
+def test_packages_may_keep_objects_of_c_among_the_builtins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(builtins), "__pybind11_internals_v4__", datetime.datetime_CAPI)
+
+    def step() -> Any:
+        d = ALL["Uniform"]()
+        return d.log_prob(d.rsample((2,)).detach())
+
+    traced = tg.trace(step)
+    assert traced().tolist() == step().tolist()
     assert traced.cache_info().traces == 1
 
 

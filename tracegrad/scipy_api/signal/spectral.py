@@ -97,7 +97,8 @@ def _window(window: Window, nperseg: int | None, length: int) -> tuple[NDArray, 
             text = f"nperseg = {size:d} is greater than input length = {length:d}, using nperseg = {length:d}"
             warnings.warn(text, stacklevel=2)
             size = length
-        return get_window(window, size), size
+        name = window.removesuffix("_periodic") if isinstance(window, str) else window  # older SciPys lack the suffix
+        return get_window(name, size), size
     weights: Any = window if isinstance(window, Carrier) else np.asarray(window)
     if len(weights.shape) != 1:
         raise ValueError("window must be 1-D")
