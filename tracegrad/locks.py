@@ -3,7 +3,7 @@
 A forked child runs only the thread that forked, so nothing would release a lock that another thread holds. These locks
 are held while a function is traced and compiled, too long for a fork to wait. Single operations change the data that
 they protect, so a child finds no half-done trace, and makes its own. A half-done import would never complete in the
-child; a fork therefore waits for the imports of tracegrad, and for its late imports, and lets no other begin.
+child; a fork therefore waits for the imports of tracegrad, and for its late imports.
 """
 
 from __future__ import annotations
@@ -92,22 +92,24 @@ def wait_for_imports() -> None:
             importlib.import_module(name)
 
 
-def _pause_imports() -> None:
-    """Wait for imports that began while this fork waited for the locks that it now holds, and let no other begin.
+def _wait_for_late_imports() -> None:
+    """Wait for imports that began while this fork waited for the locks that it now holds.
 
-    An import that itself needs one of these locks would wait for ever, so the fork waits for at most a second.
+    An import that itself needs one of these locks would wait for ever, so the fork waits for at most a second. Imports
+    do not pause any longer than this looks at them: the fork may yet wait for locks of others, such as that of logging,
+    and the thread that holds one of these may import.
     """
     deadline = time.monotonic() + 1.0
-    pause_imports()
-    while _of_packages(modules_being_imported()) and time.monotonic() < deadline:
-        resume_imports()
+    while _are_late() and time.monotonic() < deadline:
         time.sleep(1e-4)
-        pause_imports()
 
 
-def _resume_imports_in_child() -> None:
-    resume_imports()
-    _reinit_foreign_locks()
+def _are_late() -> bool:
+    pause_imports()  # a thread that is about to hold the lock of a module holds it first
+    try:
+        return bool(_of_packages(modules_being_imported()))
+    finally:
+        resume_imports()
 
 
-at_fork(_pause_imports, resume_imports, _resume_imports_in_child)  # registered first: the last before a fork
+at_fork(before=_wait_for_late_imports, in_child=_reinit_foreign_locks)  # registered first: our last before a fork

@@ -10,6 +10,7 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 HEAD = """
+import logging  # before the package: its functions at forks run after the package's
 import faulthandler, os, sys, threading, time, warnings
 import numpy as np, tracegrad as tg
 warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
@@ -74,6 +75,24 @@ stop.set()
 thread.join()
 """
     succeeds(script, TRACEGRAD_FIRST_CALL=first_call, TRACEGRAD_CACHE_DIR=str(tmp_path))
+
+
+def test_a_fork_does_not_hold_up_the_imports_of_a_thread_whose_lock_it_waits_for() -> None:
+    script = """
+holds = threading.Event()
+def work():
+    logging._lock.acquire()
+    holds.set()
+    time.sleep(0.1)
+    import colorsys
+    logging._lock.release()
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+holds.wait()
+assert child_is_right(3)
+thread.join()
+"""
+    succeeds(script)
 
 
 def test_a_child_forked_while_a_function_of_the_same_code_is_traced_traces_its_own(tmp_path: Path) -> None:
