@@ -55,9 +55,6 @@ from tracegrad.trace.world.guards import all_of
 from tracegrad.trace.world.impure_calls import Unasked
 from tracegrad.trace.world.mutation_snapshots import Unseen
 
-# Names of modules that lead to other modules. Packages keep objects of C in `__builtins__`, for example pybind11.
-_LEADING_AWAY = frozenset(["__builtins__", "__dict__", "__loader__", "__spec__"])
-
 
 class Natives:
     """Classes and functions whose code one trace may have run untraced."""
@@ -324,10 +321,11 @@ class Natives:
             self._follow()
         held = [(dict(attributes(module)), source) for module, source in self._modules]
         for state, source in [*held, *[(traced.labels(), fixed(traced)) for traced in self._traced]]:
-            for name in sorted((self._names & state.keys()) - _LEADING_AWAY):
-                self._note_attribute(state[name], Attribute(source, name))
-            if "__dict__" in self._names and "__dict__" in state:  # the state of a module
-                self._guard_items(state["__dict__"], source)
+            for name in sorted(self._names & state.keys()):
+                if name == "__dict__":  # the namespace of a module
+                    self._guard_namespace(state[name], source)
+                else:
+                    self._note_attribute(state[name], Attribute(source, name))
         classes = list(self._classes)
         self._guard_bases(classes, any(map(matches_classes, codes)))
         if not self._names.isdisjoint(_OF_BASES):
@@ -351,10 +349,13 @@ class Natives:
         if missing and may_be_read:
             self.world.assume(Hiding(cls, missing), "is", None)
 
-    def _guard_items(self, namespace: dict[str, object], module: Source) -> None:
-        """Guard all attributes of a module and their names, if they may be listed."""
+    def _guard_namespace(self, namespace: dict[str, object], module: Source) -> None:
+        """Guard all attributes of a module and their names, if they may be listed.
+
+        Its `__builtins__` are not its own, and packages keep objects of C among them, as pybind11 does.
+        """
         self.world.assume(Attribute(module, "__dict__"), "keys", (dict, tuple(namespace)))
-        for name in namespace.keys() - _LEADING_AWAY:
+        for name in sorted(namespace.keys() - {"__builtins__"}):
             self._guard(namespace[name], Attribute(module, name))
 
     def _guard_all_of(self, cls: Any) -> None:
