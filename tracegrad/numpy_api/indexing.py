@@ -320,12 +320,17 @@ def moves(x: Any) -> bool:
     return is_integer and not array._in_region()
 
 
+def bounds_move(entry: slice) -> bool:
+    """Whether both bounds of a slice may have other values at each call."""
+    return moves(entry.start) and moves(entry.stop)
+
+
 def _moving_window(entry: slice, n: int, computed: dict[int, Any], axis: int) -> tuple[int, int, int, bool] | None:
     """Return what `_normalized` does, for two traced bounds inside the axis, with the start in `computed`; else None.
 
     The length and the fact that the bounds are inside are guards. The start has none, so it may change in each call.
     """
-    if not (moves(entry.start) and moves(entry.stop)) or entry.step not in (None, 1):
+    if not bounds_move(entry) or entry.step not in (None, 1):
         return None
     first, end = [x.item() if x.level is DispatchLevel.TRACED_TENSOR else x for x in (entry.start, entry.stop)]
     length = (end - first).__index__()

@@ -207,7 +207,7 @@ def _plain(index: Any) -> Any:
         if e is None or e is Ellipsis:
             plain.append(e)
         elif isinstance(e, slice):
-            plain.append(e if _moves(e) else slice(*(_bound(v) for v in (e.start, e.stop, e.step))))
+            plain.append(e if indexing.bounds_move(e) else slice(*(_bound(v) for v in (e.start, e.stop, e.step))))
         elif isinstance(e, bool | np.bool_ | list | tuple | np.ndarray):
             return None
         elif isinstance(e, Carrier):
@@ -223,11 +223,6 @@ def _plain(index: Any) -> Any:
 
 def _bound(x: Any) -> int | None:
     return None if x is None else x.__index__()
-
-
-def _moves(entry: slice) -> bool:
-    """Whether both bounds of a slice may have other values at each call."""
-    return indexing.moves(entry.start) and indexing.moves(entry.stop)
 
 
 def _is_traced(x: object) -> bool:
@@ -291,9 +286,7 @@ def _is_all(x: Array, entries: tuple[Any, ...]) -> bool:
     for e in entries:
         if e is Ellipsis:
             break
-        if not isinstance(e, slice) or _moves(e):
-            return False
-        if e.indices(n := next(lengths, 0)) != (0, n, 1):
+        if not isinstance(e, slice) or indexing.bounds_move(e) or e.indices(n := next(lengths, 0)) != (0, n, 1):
             return False
     return all(e is Ellipsis or (isinstance(e, slice) and e == slice(None)) for e in entries[_dots(entries) :])
 
