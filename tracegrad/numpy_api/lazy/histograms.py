@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,8 +47,8 @@ from tracegrad.typing import Array, ArrayLike, Number
 _ESTIMATORS = ("auto", "doane", "fd", "rice", "scott", "sqrt", "stone", "sturges")
 
 
-def _is_count(bins: object) -> bool:
-    return isinstance(bins, str) or (not isinstance(bins, Sequence) and getattr(bins, "ndim", 0) == 0)
+def _is_count(bins: Any) -> bool:
+    return isinstance(bins, str) or (not isinstance(bins, list | tuple) and np.ndim(bins) == 0)
 
 
 # -- edges -----------------------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tracegrad.errors import located
@@ -14,9 +12,6 @@ from tracegrad.numpy_api.registry import implements
 from tracegrad.ops.core.op import normalize_axes
 from tracegrad.ops.elementwise.table import logical_not, logical_xor, not_equal
 from tracegrad.typing import Array, ArrayLike, Axes
-
-if TYPE_CHECKING:
-    pass
 
 
 def _flattened(*xs: ArrayLike) -> list[Array]:

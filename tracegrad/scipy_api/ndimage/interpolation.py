@@ -243,13 +243,14 @@ def zoom(
     """`scipy.ndimage.zoom`, with a derivative in the image."""
     if dispatch_operand((zoom,)) is not None:
         raise refuse("scipy.ndimage.zoom by a traced factor", "use affine_transform")
-    shape = arrays(input)[0].shape
+    (image,) = arrays(input)
+    shape = image.shape
     factors = [float(z) for z in np.broadcast_to(zoom, (len(shape),))]
     wanted = [round(n * z) for n, z in zip(shape, factors)]
     offset = 0 if grid_mode else 1
     scales = [(n - offset) / (m - offset) if m != offset else 1.0 for n, m in zip(shape, wanted)]
     if all(z == 1 for z in factors) and prefilter and output is None:
-        return arrays(input)[0] * 1
+        return image * 1
     args = [(x + 0.5) * s - 0.5 if grid_mode else x * s for x, s in zip(_grid(tuple(wanted)), scales)]
     return _resampled("zoom", input, args, output, order, mode, cval, prefilter)
 

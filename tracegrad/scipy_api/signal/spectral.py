@@ -58,7 +58,7 @@ class _Frames:
 
     def _flat(self, frames: Array, axis: int) -> Array:
         """Detrend the frames."""
-        how = self.detrend
+        how: Any = self.detrend
         if not how:
             return frames
         if callable(how):
@@ -66,7 +66,7 @@ class _Frames:
         if how == "constant":
             result: Array = frames - np.mean(frames, axis=-1, keepdims=True)
             return result
-        return without_trend(frames, type=str(how))
+        return without_trend(frames, type=how)
 
     def _fourier(self, frames: Array, onesided: bool) -> Array:
         return np.fft.rfft(frames, self.nfft) if onesided else np.fft.fft(frames, self.nfft)
