@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -156,6 +157,12 @@ class ModeContext:
         return _decorated(fn, self.modes)
 
 
+_OF_CLASS = (
+    "Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or "
+    "methods; for a class, decorate its `__init__`."
+)
+
+
 def _whole(modes: tuple[bool, bool]) -> _Modes:
     """Return the grad mode, the inference mode, and the resulting `unusual`."""
     return *modes, STATE.is_unusual(modes[1])
@@ -287,6 +294,8 @@ class set_grad_enabled(ModeContext):
 
 
 def _decorated(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
+    if inspect.isclass(fn):
+        warnings.warn(_OF_CLASS, FutureWarning, stacklevel=3)
     if inspect.isgeneratorfunction(fn):
         return _generating(fn, modes)
 

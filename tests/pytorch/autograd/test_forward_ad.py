@@ -187,6 +187,54 @@ def test_a_rule_for_tangents_can_be_differentiated_backwards() -> None:
     assert second.tolist() == [6.0, 36.0]
 
 
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_a_rule_for_tangents_gives_none_to_what_has_no_derivative(is_constant: bool) -> None:
+    class Two(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, k: Any) -> Any:
+            y = k.clone()
+            if is_constant:
+                ctx.mark_non_differentiable(y)
+            return x * 2.0, y
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any, of_k: Any) -> Any:
+            assert is_constant or of_k is None
+            return t * 2.0, t if refused else None
+
+    k = tg.tensor([3.0]) if is_constant else tg.tensor([3])
+    with fw.dual_level():
+        x = fw.make_dual(tg.tensor([1.0]), tg.tensor([5.0]))
+        refused = False
+        y, z = Two.apply(x, k)
+        assert fw.unpack_dual(y).tangent.tolist() == [10.0]
+        assert fw.unpack_dual(z).tangent is None
+        refused = True
+        with pytest.raises(RuntimeError, match=r"gradient at position 1, .* You should return None at that position"):
+            Two.apply(x, k)
+
+
+def test_a_rule_for_tangents_updates_in_place_what_forward_does() -> None:
+    class Doubled(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.mark_dirty(x.mul_(2.0))
+            return x
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return t.mul_(2.0) if updates else t
+
+    with fw.dual_level():
+        t = tg.tensor([5.0])
+        x = fw.make_dual(tg.tensor([1.0]), t)
+        updates = True
+        assert fw.unpack_dual(Doubled.apply(x)).tangent.tolist() == [10.0]
+        updates = False
+        with pytest.raises(RuntimeError, match="must modify the corresponding gradient inplace"):
+            Doubled.apply(x)
+
+
 def test_nothing_is_left_of_a_level() -> None:
     gc.collect()
     gc.disable()

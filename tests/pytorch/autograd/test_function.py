@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tracegrad.autograd.function import Function, FunctionCtx, once_differentiable
+from tracegrad.autograd.function import Function, FunctionCtx, InplaceFunction, once_differentiable
 
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
@@ -338,6 +338,19 @@ def test_a_view_that_a_function_gave_cannot_be_updated_in_place(forward: Any) ->
         y.mul_(2.0)
 
 
+def test_a_view_that_a_function_made_without_a_record_cannot_be_updated_with_one() -> None:
+    view = function(lambda ctx, x: x[:], lambda ctx, g: g)
+    y = view.apply(tg.ones(3))
+    y.mul_(2.0)
+    with pytest.raises(RuntimeError, match="This view was created inside a custom Function"):
+        y.mul_(leaf())
+    x = leaf() * 1.0
+    with tg.no_grad():
+        y = view.apply(x)
+    with pytest.raises(RuntimeError, match="A view was created in no_grad mode"):
+        y.zero_()
+
+
 def test_of_several_views_none_can_be_updated_in_place() -> None:
     y, _ = function(lambda ctx, x: (x[1:], x[:1]), lambda ctx, g, h: g).apply(leaf() * 1.0)
     with pytest.raises(RuntimeError, match="This view is the output of a function that returns multiple views"):
@@ -395,8 +408,20 @@ def test_wrong_uses_of_mark_dirty_raise() -> None:
         ctx.mark_dirty(y)
         return y
 
-    with pytest.warns(UserWarning, match="mark_dirty.. received a tensor that was not an input"):
+    with pytest.warns(UserWarning, match=r"mark_dirty.. received a tensor that was not an input"):
         function(fresh, lambda ctx, g: g).apply(leaf())
+
+    def fresh_view(ctx: Any, x: Any) -> Any:
+        y = (x * 2.0)[:]
+        ctx.mark_dirty(y)
+        return y
+
+    with pytest.raises(RuntimeError, match=r"mark_dirty.. received a tensor that was not an input"):
+        function(fresh_view, lambda ctx, g: g).apply(leaf())
+    with pytest.raises(RuntimeError, match="output of a function that returns multiple views"):
+        Doubled.apply((leaf() * 1.0).split(1)[0])
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
+        Doubled.apply(leaf()[:])
 
 
 @pytest.mark.parametrize("of_output", [False, True], ids=["input", "output"])
@@ -532,6 +557,30 @@ def test_what_is_no_array_cannot_be_saved_nor_marked() -> None:
         using("mark_dirty").apply(leaf())
     with pytest.raises(RuntimeError, match="mark_non_differentiable only accepts variable arguments"):
         using("mark_non_differentiable").apply(leaf())
+
+
+def test_names_of_older_programs() -> None:
+    def backward(ctx: Any, g: Any, h: Any) -> Any:
+        assert h is None
+        (x,) = ctx.saved_variables
+        return g * x
+
+    def forward(ctx: Any, x: Any) -> Any:
+        y = x.clone()
+        ctx.save_for_backward(x)
+        ctx.mark_non_differentiable(y)
+        ctx._materialize_non_diff_grads = False
+        return x * x, y
+
+    x = leaf(3.0)
+    y, _ = type(
+        "Old", (InplaceFunction,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    ).apply(x)
+    with pytest.warns(DeprecationWarning, match="'saved_variables' is deprecated"):
+        y.backward()
+    assert x.grad.item() == 3.0
+    with pytest.warns(DeprecationWarning, match="should not be instantiated"):
+        assert InplaceFunction(True).inplace
 
 
 def test_an_instance_is_not_what_is_called() -> None:

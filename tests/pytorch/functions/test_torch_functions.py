@@ -275,6 +275,8 @@ def test_an_in_place_form_gives_what_the_function_gives(name: str) -> None:
 def test_inplace_activations_update_their_input() -> None:
     array = np.array([-1.0, 2.0])
     assert F.relu(array, inplace=True) is array
+    assert F.threshold(array, 0.0, 0.0, True) is array
+    assert F.relu(array, False) is not array
     assert array.tolist() == [0.0, 2.0]
     x = tg.tensor([-1.0, 2.0], requires_grad=True)
     y = x * 1.0

@@ -324,6 +324,15 @@ def test_parameters_of_a_plain_dict_are_in_the_order_of_their_names() -> None:
     assert list(nn.ModuleDict({"w": nn.ReLU(), "b": nn.ReLU()})) == ["w", "b"]
 
 
+def test_backward_hooks_see_gradients_that_come_from_the_output_only() -> None:
+    square, seen = nn.MSELoss(), []
+    square.register_full_backward_hook(lambda module, inputs, outputs: seen.append(outputs))
+    x = tg.tensor([2.0], requires_grad=True)
+    (g,) = tg.autograd.grad(square(x, tg.zeros(1)), x, create_graph=True)
+    assert tg.autograd.grad(g, x)[0].item() == 2.0
+    assert len(seen) == 1
+
+
 def test_pytorchs_modules_of_layers_have_their_names() -> None:
     from tracegrad.nn.modules.batchnorm import _BatchNorm
     from tracegrad.nn.modules.conv import _ConvNd

@@ -134,7 +134,7 @@ def test_nodes_carry_pytorchs_names_and_lead_to_the_leaves() -> None:
     y = x * x
     assert y.grad_fn.name() == "MulBackward0"
     assert repr(y) == "tensor([4.], grad_fn=<MulBackward0>)"
-    assert [(n.name(), k) for n, k in y.grad_fn.next_functions] == [("AccumulateGrad", 0)] * 2
+    assert [(n.name(), k) for n, k in y.grad_fn.next_functions] == [("torch::autograd::AccumulateGrad", 0)] * 2
     assert y.grad_fn.next_functions[0][0].variable is x
     assert x.is_leaf
     assert not y.is_leaf
@@ -145,7 +145,7 @@ def test_a_composite_op_is_one_node() -> None:
     x = tensor(X, requires_grad=True)
     y = x.mean()
     assert y.grad_fn.name() == "MeanBackward0"
-    assert y.grad_fn.next_functions[0][0].name() == "AccumulateGrad"
+    assert y.grad_fn.next_functions[0][0].name() == "torch::autograd::AccumulateGrad"
 
 
 def test_a_long_chain_needs_no_recursion() -> None:
@@ -248,6 +248,9 @@ def test_no_grad_records_nothing_as_context_and_decorator() -> None:
     with set_grad_enabled(False):
         assert not (x * 2).requires_grad
     assert is_grad_enabled()
+    with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
+        no_grad()(type("Decorated", (), {}))
+    assert tg.autograd.grad_mode.no_grad is no_grad
 
 
 def test_the_grad_mode_is_the_threads_own() -> None:

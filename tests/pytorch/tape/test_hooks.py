@@ -201,6 +201,43 @@ def test_a_hook_for_all_gets_the_gradients_in_the_order_of_the_tensors_once_each
     assert seen == [[5.0, None, 10.0], [3.0, 2.0, 6.0]]
 
 
+def test_hooks_of_what_a_pass_to_some_inputs_does_not_reach_do_not_run() -> None:
+    x, w = _leaf(1.0), _leaf(2.0)
+    h = x * 3.0
+    seen: list[str] = []
+    x.register_hook(lambda ct: seen.append("x"))
+    h.register_hook(lambda ct: seen.append("h"))
+    graph.register_multi_grad_hook([x, h, w], lambda cts: seen.append("all"))
+    y = h * w
+    y.backward(inputs=[w], retain_graph=True)
+    assert seen == ["all"]
+    assert w.grad.item() == 3.0
+    y.backward(inputs=[h], retain_graph=True)
+    assert seen == ["all", "h", "all"]
+    y.backward(inputs=[x])
+    assert seen == ["all", "h", "all", "h", "x", "all"]
+
+
+def test_functions_queued_in_a_pass_run_after_its_gradients_are_written() -> None:
+    engine = tg.autograd.Variable._execution_engine
+    x, seen = _leaf(1.0), []
+
+    def last() -> None:
+        seen.append("last")
+
+    def first() -> None:
+        seen.append(x.grad.item())
+        engine.queue_callback(last)
+
+    x.register_hook(lambda ct: engine.queue_callback(first))
+    (x * 3.0).backward()
+    assert seen == [3.0, "last"]
+    tg.autograd.grad(x * 2.0, x)
+    assert seen == [3.0, "last"] * 2
+    with pytest.raises(RuntimeError, match="can only be installed during backward pass"):
+        engine.queue_callback(last)
+
+
 def test_a_hook_for_any_gets_the_first_gradient_of_each_pass() -> None:
     x, w = _leaf(1.0), _leaf(2.0)
     seen: list[float] = []
@@ -403,6 +440,44 @@ def test_an_anomaly_names_the_operation_and_the_line_that_made_it() -> None:
     assert x.grad is None
     (x.sqrt() * 0.0).backward()
     assert np.isnan(x.grad.item())
+
+
+def test_an_anomaly_of_a_second_derivative_names_the_node_of_the_first_too(capsys: pytest.CaptureFixture[str]) -> None:
+    class Second(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, g: Any, x: Any) -> Any:
+            return g * 2.0
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g, g * np.nan
+
+    class First(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * 2.0
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return Second.apply(g, *ctx.saved_tensors)
+
+    x = _leaf(1.0)
+    with tg.autograd.set_detect_anomaly(True), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        (g,) = tg.autograd.grad(First.apply(x), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="'SecondBackward' returned nan values in its 1th output"):
+            g.backward()
+    assert "Error detected in SecondBackward" in str(caught[0].message)
+    assert "Previous calculation was induced by FirstBackward. Traceback" in str(caught[1].message)
+    with tg.autograd.set_detect_anomaly(True), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = x + 1.0
+        z = y * y
+        y += 1.0
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.backward()
+    assert "Error detected in MulBackward0" in capsys.readouterr().err
 
 
 def test_anomaly_detection_may_let_nan_pass() -> None:

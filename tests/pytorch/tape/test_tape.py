@@ -123,7 +123,7 @@ def _by_hand(y: Any) -> dict[Any, Any]:
         node = max(arrived, key=lambda n: n._sequence_nr() if n.next_functions else 0)
         slots = arrived.pop(node)
         table[node] = slots
-        if node.name() == "AccumulateGrad":
+        if node.name() == "torch::autograd::AccumulateGrad":
             continue
         results = node(*(slots.get(k) for k in range(node.count)))
         results = results if isinstance(results, tuple) else (results,)

@@ -194,6 +194,39 @@ def test_a_view_made_without_a_record_cannot_be_updated_with_one() -> None:
         _ = v.grad_fn
 
 
+@pytest.mark.parametrize("name", ["t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_"])
+def test_in_place_view_methods_are_refused_where_updates_of_the_view_are(name: str) -> None:
+    args = {"t_": (), "squeeze_": (0,), "unsqueeze_": (0,)}.get(name, (0, 0))
+    base = tg.ones((2, 3), requires_grad=True)
+    z = base * 1.0
+    with tg.no_grad():
+        unrecorded, also = z.view(-1), z.view(-1)
+        getattr(also, name)(*args)
+    with tg.inference_mode():
+        inferred = tg.ones(2, requires_grad=True)
+    for view, text in (
+        (unrecorded, "A view was created in no_grad mode"),
+        (z.unbind()[0], "function that returns multiple views"),
+        (base.view(-1), "a view of a leaf Variable that requires grad"),
+        (inferred, "inference tensor"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            getattr(view, name)(*args)
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        also.add_(1.0)
+    getattr(z.view(-1), name)(*args)
+
+
+def test_a_view_of_inference_mode_cannot_be_updated_with_a_record() -> None:
+    z = tg.ones(4, requires_grad=True) * 1.0
+    with tg.inference_mode():
+        view = z.view(2, 2)
+    with pytest.raises(
+        RuntimeError, match=r"created in inference mode .* in normal mode.* inside the inference_mode block"
+    ):
+        view.add_(1.0)
+
+
 @pytest.mark.parametrize(("name", "parts"), [("Unbind", lambda y: y.unbind()), ("Split", lambda y: y.split(2))])
 def test_one_of_several_views_cannot_be_updated_nor_used_after_an_update_of_the_base(name: str, parts: Any) -> None:
     y = tg.tensor(START, requires_grad=True) * 1.0
@@ -294,6 +327,11 @@ def test_data_escapes_the_check() -> None:
     y.sum().backward()
     assert x.grad.tolist() == [0.0] * 6
     assert y._version == 0
+    with pytest.raises(RuntimeError, match="must be floating point or complex dtype"):
+        x.data = tg.zeros(6, dtype=tg.int64)
+    with tg.inference_mode():
+        tg.autograd.graph.increment_version([y, tg.zeros(1)])
+    assert y._version == 1
 
 
 @pytest.mark.parametrize("name", ["exp_", "sqrt_", "tanh_", "sigmoid_", "reciprocal_", "neg_", "relu_", "abs_", "sin_"])

@@ -1,5 +1,6 @@
 """Namespace of `torch.autograd`: derivatives on the eager tape, operations with user-defined rules, and checks."""
 
+from tracegrad.torch import modes as grad_mode
 from tracegrad.torch.autograd import forward_ad, functional, graph
 from tracegrad.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from tracegrad.torch.autograd.function import Function
@@ -17,6 +18,7 @@ __all__ = [
     "forward_ad",
     "functional",
     "grad",
+    "grad_mode",
     "gradcheck",
     "gradgradcheck",
     "graph",

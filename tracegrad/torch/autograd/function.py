@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracegrad.typing import Array
 
 
-__all__ = ["Function", "FunctionCtx", "inlined", "once_differentiable"]
+__all__ = ["Function", "FunctionCtx", "InplaceFunction", "inlined", "once_differentiable"]
 
 
 class Function:
@@ -85,6 +85,8 @@ class Function:
 
     # Whether the code runs untraced at each call of a traced function, instead of being recorded.
     opaque = False
+    # As in PyTorch; batches need no rule of the class, because the methods are called on batched values.
+    generate_vmap_rule = False
     # Whether equal arguments of an opaque call have equal results. The first argument identifies the function.
     _pure = False
     _backward_cls: Any = FunctionNode
@@ -281,6 +283,25 @@ class Function:
             return inlined(cls.jvp)(context, *tangents)
         finally:
             context._for_forward = None
+
+
+class InplaceFunction(Function):
+    """Operation that may update an argument in place, as older PyTorch programs define it.
+
+    Parameters
+    ----------
+    inplace : bool
+        Whether it does. An instance says so; `apply` does not need one.
+
+    Examples
+    --------
+    >>> InplaceFunction(inplace=True).inplace
+    True
+    """
+
+    def __init__(self, inplace: bool = False):
+        super().__init__()
+        self.inplace = inplace
 
 
 def _bound(cls: type[Function], args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[Array, ...]:

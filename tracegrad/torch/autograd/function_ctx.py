@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ class FunctionCtx:
 
     needs_input_grad: tuple[bool, ...] = ()
     materialize_grads = True
+    # Whether `backward` receives zeros for outputs marked as non-differentiable.
+    _materialize_non_diff_grads = True
     to_save: tuple[Any, ...] = ()
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
@@ -82,6 +85,13 @@ class FunctionCtx:
         if self._saved is RELEASED:
             raise RuntimeError(located(SECOND_TIME))
         return tuple([x.unpack(self._node()) if x.__class__ is SavedTensor else x for x in self._saved])
+
+    @property
+    def saved_variables(self) -> tuple[object, ...]:
+        """Return `saved_tensors`, by the name before PyTorch 0.4, with a DeprecationWarning."""
+        text = "'saved_variables' is deprecated; use 'saved_tensors'"
+        warnings.warn(located(text), DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
 
     def __getattr__(self, name: str) -> Any:
         node = None if name.startswith("__") else self._node()

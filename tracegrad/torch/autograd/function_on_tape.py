@@ -117,7 +117,7 @@ def call_on_tape(cls: Any, args: tuple[Tensor, ...], owner: Recorded) -> Any:
             result = cls.computed(context, args)
         context.checked(ARRAYS)
         outputs = result if isinstance(result, tuple) else (result,)
-        call = _TapeCall(context, inputs, node, owner)
+        call = _TapeCall(context, inputs, node, owner, mode)
         shown = [call.output(k, x, len(outputs)) for k, x in enumerate(outputs)]
         call.check_dirty(outputs)
     finally:
@@ -137,12 +137,15 @@ def _push(
     """Set the tangents of the outputs to the results of the function's `jvp`."""
     with paused():
         inputs = [
-            zeros(x) if t is None and isinstance(x, Recorded) and context.materialize_grads else t
+            zeros(x)
+            if t is None and isinstance(x, Recorded) and x.dtype.kind in "fc" and context.materialize_grads
+            else t
             for x, t in zip(args, tangents)
         ]
         inputs = [
             like(type(x)._public_class, t, None) if isinstance(t, np.ndarray) else t for x, t in zip(args, inputs)
         ]
+        versions = {id(t): t._counter[0] for t in inputs if isinstance(t, Recorded) and t._counter is not None}
         result = cls.pushed(context, inputs)
     context.saved_for_forward = ()
     result = result if isinstance(result, tuple) else (result,)
@@ -153,10 +156,19 @@ def _push(
                 f"(expected {len(outputs)} but got {len(result)})"
             )
         )
+    constant = {id(x) for x in context.non_differentiable}
     dirty = {id(x): t for x, t in zip(args, tangents) if any(x is y for y in context.dirty_tensors)}
-    for out, t in zip(outputs, result):
-        if id(out) in dirty and dirty[id(out)] is not None and t is not dirty[id(out)]:
+    for k, (out, t) in enumerate(zip(outputs, result)):
+        before = dirty.get(id(out))
+        if before is not None and (t is not before or before._counter[0] == versions[id(before)]):
             raise RuntimeError(located(_TANGENT_NOT_IN_PLACE))
+        if t is not None and not (isinstance(out, Recorded) and out.dtype.kind in "fc" and id(out) not in constant):
+            raise RuntimeError(
+                located(
+                    f"Function's jvp returned a gradient at position {k}, but the corresponding forward output is not "
+                    "a differentiable Tensor. You should return None at that position instead."
+                )
+            )
         if isinstance(out, Recorded) and out.dtype.kind in "fc" and id(out) not in dirty:
             set_tangent(out, t)
 
@@ -184,8 +196,10 @@ def _node(
 class _TapeCall:
     """Call whose forward pass has run: conversion of its outputs."""
 
-    def __init__(self, context: FunctionCtx, inputs: Sequence[Any], node: FunctionNode | None, owner: Recorded):
-        self.context, self.inputs, self.node, self.owner = context, inputs, node, owner
+    def __init__(
+        self, context: FunctionCtx, inputs: Sequence[Any], node: FunctionNode | None, owner: Recorded, grad_mode: bool
+    ):
+        self.context, self.inputs, self.node, self.owner, self.grad_mode = context, inputs, node, owner, grad_mode
         self.dirty = {id(x) for x in context.dirty_tensors}
         self.constant = {id(x) for x in context.non_differentiable}
         self.input_ids = {id(x) for x in inputs}
@@ -200,13 +214,15 @@ class _TapeCall:
             inplace_updates.bump(x)
         differentiable = self.node is not None and id(x) not in self.constant and x.dtype.kind in "fc"
         if is_dirty and not is_input:
-            text = (
-                "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated "
-                "should be passed to ctx.mark_dirty()."
-            )
-            warnings.warn(located(text), UserWarning, stacklevel=2)
+            _warn_of_dirty(x)
         if not differentiable:
-            return x if is_dirty or not (is_input or x._requires) else _detached(x) if x._requires else _alias(x)
+            if is_dirty:
+                return x
+            if is_input or x._requires:
+                x = _detached(x) if x._requires else _alias(x)
+            if self.grad_mode:
+                _set_kind(x, count)
+            return x
         edge = (self.node, k) if k else self.node
         if is_dirty and is_input:
             self._rebase(x, edge, count)
@@ -214,8 +230,7 @@ class _TapeCall:
         if is_input or (x._requires and x._edge is None):
             x = _alias(x)
         x._requires, x._edge = True, edge
-        if x._base is not None:
-            x._kind_of_view = "several" if count > 1 else "custom"
+        _set_kind(x, count)
         return x
 
     def _lifted(self, x: Any, owner: Any) -> Any:
@@ -232,6 +247,8 @@ class _TapeCall:
 
     def _rebase(self, x: Any, edge: object, count: int) -> None:
         """Set the history of `x`, which was updated in place, to the one that begins at `edge`."""
+        if x._base is not None:
+            inplace_updates.check_view(x)
         if x._requires and x._edge is None:
             raise RuntimeError(located("a leaf Variable that requires grad has been used in an in-place operation."))
         if x._base is not None and count > 1:
@@ -249,7 +266,15 @@ class _TapeCall:
         """Set the node's output specs and saved values."""
         node, context = self.node, self.context
         assert node is not None
-        _set(node, "specs", [Spec(x.shape, x.dtype) if isinstance(x, Recorded) else None for x in shown])
+        absent = set() if context._materialize_non_diff_grads else self.constant
+        _set(
+            node,
+            "specs",
+            [
+                Spec(x.shape, x.dtype) if isinstance(x, Recorded) and id(y) not in absent else None
+                for x, y in zip(shown, outputs)
+            ],
+        )
         _set(node, "count", len(shown))
         edges = {id(x): e for x, e in zip(self.inputs, node.edges)}
         numbers = {id(x): k for k, x in enumerate(outputs) if id(x) not in edges or id(x) in self.dirty}
@@ -260,6 +285,23 @@ class _TapeCall:
             edge = edges[id(x)] if id(x) in edges else x._edge_of() if isinstance(x, Recorded) else None
             saved.append(SavedTensor(x, edge if number < 0 else None, number) if isinstance(x, Recorded) else x)
         context._saved, context.to_save = saved, ()
+
+
+def _warn_of_dirty(x: Recorded) -> None:
+    """Warn of an output marked as dirty that is no input; raise if it is a view."""
+    text = (
+        "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated should be "
+        "passed to ctx.mark_dirty()."
+    )
+    if x._base is not None:
+        raise RuntimeError(located(text))
+    warnings.warn(located(text), UserWarning, stacklevel=2)
+
+
+def _set_kind(x: Any, count: int) -> None:
+    """Note of a view that a function with `count` outputs made it."""
+    if x._base is not None:
+        x._kind_of_view = "several" if count > 1 else "custom"
 
 
 def _alias(x: Any) -> Any:

@@ -273,10 +273,9 @@ def increment_version(tensor: Array | list[Array]) -> None:
     tensor : Tensor or iterable of Tensor
         Tensors whose version counters are incremented.
 
-    Raises
-    ------
-    RuntimeError
-        If a Tensor is an inference tensor.
+    Notes
+    -----
+    Inference tensors have no version counter, and are left as they are.
 
     Examples
     --------
@@ -287,14 +286,8 @@ def increment_version(tensor: Array | list[Array]) -> None:
     1
     """
     for x in [tensor] if hasattr(tensor, "_counter") else tensor:
-        if x._counter is None:
-            raise RuntimeError(
-                located(
-                    "increment_version expects each element of the iterable to be a tensor that "
-                    "tracks its version: not one made in inference mode"
-                )
-            )
-        x._counter[0] += 1
+        if x._counter is not None:
+            x._counter[0] += 1
 
 
 class _Handle:

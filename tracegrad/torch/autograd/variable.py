@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tracegrad.errors import located
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import Tensor
 
 __all__ = ["Variable"]
+
+
+class _ExecutionEngine:
+    """Interface to the active backward pass, by the name that PyTorch's own packages use."""
+
+    @staticmethod
+    def queue_callback(callback: Callable[[], object]) -> None:
+        """Call a function when the active backward pass has written its gradients; RuntimeError without a pass."""
+        if STATE.sweep is None:
+            raise RuntimeError(located("Final callbacks can only be installed during backward pass."))
+        STATE.sweep.callbacks = (*STATE.sweep.callbacks, callback)
 
 
 class _VariableMeta(type):
@@ -39,6 +52,8 @@ class Variable(metaclass=_VariableMeta):
     >>> x, isinstance(x, Variable)
     (tensor([1.], requires_grad=True), True)
     """
+
+    _execution_engine = _ExecutionEngine()
 
     def __new__(cls, data: Any, requires_grad: bool = False, volatile: Any = None) -> Any:
         if not isinstance(data, Tensor):

@@ -198,7 +198,7 @@ class _BackwardHook:
         self.input_positions = positions
         if not positions:
             return args
-        passed = _BackwardHookFunction.apply(self.at_inputs, *[args[k] for k in positions])
+        passed = BackwardHookFunction.apply(self.at_inputs, *[args[k] for k in positions])
         results = list(args)
         for k, x in zip(positions, passed):
             results[k] = x
@@ -212,7 +212,7 @@ class _BackwardHook:
         if not positions:
             return output
         self.outputs, self.output_positions = len(outputs), positions
-        passed = _BackwardHookFunction.apply(self.at_outputs, *[outputs[k] for k in positions])
+        passed = BackwardHookFunction.apply(self.at_outputs, *[outputs[k] for k in positions])
         results = list(outputs)
         for k, x in zip(positions, passed):
             results[k] = x
@@ -238,11 +238,14 @@ class _BackwardHook:
 
     def at_inputs(self, grads: tuple[Tensor, ...]) -> tuple[Any, ...]:
         """Call the backward hooks with the gradients of the inputs and outputs."""
+        if self.grad_output is None:  # a gradient that does not come from the output, as in a second derivative
+            return grads
         whole = _spread(grads, self.input_positions, self.count)
         for hook in list(self.module._hooks.backward.values()):
             result = hook(self.module, whole, self.grad_output)
             if result is not None:
                 whole = result if isinstance(result, tuple) else (result,)
+        self.grad_output = None
         return tuple([whole[k] for k in self.input_positions])
 
 
@@ -253,7 +256,7 @@ def _spread(xs: tuple[Any, ...], positions: list[int], count: int) -> tuple[Any,
     return tuple(results)
 
 
-class _BackwardHookFunction(Function):
+class BackwardHookFunction(Function):
     """Identity of Tensors; its first argument is a function that transforms all their gradients together."""
 
     @staticmethod

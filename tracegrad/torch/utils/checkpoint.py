@@ -100,8 +100,10 @@ def checkpoint(
     tensor([2., 4.])
     """
     if _is_reentrant(use_reentrant):
-        if kwargs or context_fn is not noop_context_fn:
-            named = ",".join(kwargs) if kwargs else "context_fn"
+        if context_fn is not noop_context_fn or debug:
+            raise ValueError(located("Passing `context_fn` or `debug` is only supported when use_reentrant=False."))
+        if kwargs:
+            named = ",".join(kwargs)
             raise ValueError(located(f"Unexpected keyword arguments: {named}; they need use_reentrant=False"))
         if is_grad_enabled() and not _requires_grad(args):
             warnings.warn(located(_NO_GRADIENT), UserWarning, stacklevel=2)
@@ -188,13 +190,17 @@ class _Frame:
         if number not in self.values:
             self._recompute()
         if number not in self.values:
-            text = f"saved {self.count} tensors in the forward pass, and {len(self.values)} in the recomputation"
+            text = (
+                "A different number of tensors was saved during the original forward and recomputation: "
+                f"{self.count} during forward, {len(self.values)} during recomputation"
+            )
             raise CheckpointError(located(f"torch.utils.checkpoint: {text}"))
         value = self.values.pop(number)
         if self.checks and (tuple(value.shape), value.dtype) != (placeholder.shape, placeholder.dtype):
-            text = f"saved tensor {number} has shape {placeholder.shape} and dtype {placeholder.dtype} in the forward"
+            text = "Recomputed values for the following tensors have different metadata than during the forward pass"
+            before = f"shape {placeholder.shape} and dtype {placeholder.dtype} in the forward pass"
             again = f"shape {tuple(value.shape)} and dtype {value.dtype} in the recomputation"
-            raise CheckpointError(located(f"torch.utils.checkpoint: {text} pass, and {again}"))
+            raise CheckpointError(located(f"torch.utils.checkpoint: {text}: tensor {number} has {before}, {again}"))
         return value
 
     def _recompute(self) -> None:

@@ -48,8 +48,12 @@ if TYPE_CHECKING:
 def updating(fn: Callable[..., Results]) -> Callable[..., Results]:
     """Add PyTorch's last argument, `inplace`, to `fn`."""
 
+    count = fn.__code__.co_argcount - 1
+
     @functools.wraps(fn)
     def call(input: Any, *args: Size | float, inplace: bool = False, **kwargs: object) -> Any:
+        if len(args) > count:
+            *args, inplace = args  # type: ignore[assignment]
         result = fn(input, *args, **kwargs)
         if not inplace:
             return result

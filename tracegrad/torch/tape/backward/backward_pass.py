@@ -10,6 +10,7 @@ Without `create_graph`, cotangents are arrays and nothing is recorded; with it t
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -44,6 +45,11 @@ Edge = tuple[Node, int]
 
 class Sweep:
     """Active pass: the nodes to run, the cotangents that have arrived, and the gradients to write at the end."""
+
+    # Functions to call when the gradients have been written.
+    callbacks: tuple[Callable[[], object], ...] = ()
+    # The node that runs, in anomaly detection.
+    running: Node | None = None
 
     def __init__(self, create_graph: bool, retain_graph: bool):
         self.create_graph, self.retain_graph = create_graph, retain_graph
@@ -102,7 +108,7 @@ class Sweep:
                     break
         self.needed = needed
         if accumulate:
-            needed.update(self.wanted)
+            needed.update([node for node in self.wanted if node in self.nodes or node in self.waiting])
             self.wanted = {}
 
     def will_run(self, node: Node) -> bool:
@@ -134,9 +140,10 @@ class Sweep:
         for node in nodes:
             ct = arrived.pop(node, None)
             hooks = node.hooks
-            if ct is not None and (hooks is not None or node in wanted):
+            skipped = ct is None or (needed is not None and node not in needed)
+            if (hooks is not None and not skipped) or (node in wanted and ct is not None):
                 ct = self.observed(node, ct)
-            if ct is None or (needed is not None and node not in needed):
+            if skipped:
                 self.skip(node)
                 continue
             if node.is_multi_result:
@@ -194,9 +201,10 @@ class Sweep:
         ct = self.arrived.pop(leaf, None)
         if ct is None:
             return
-        if leaf.hooks is not None or leaf in self.wanted:
+        runs = self.needed is None or leaf in self.needed
+        if (leaf.hooks is not None and runs) or leaf in self.wanted:
             ct = self.observed(leaf, ct)
-        if self.needed is None or leaf in self.needed:
+        if runs:
             if leaf.hooks is not None and leaf.hooks.before:
                 ct = self.before(leaf, ct)
                 if ct is None:
@@ -275,6 +283,7 @@ class Sweep:
     # -- anomalies -----------------------------------------------------------------------------------------------
     def watched(self, node: Node, ct: Array) -> Sequence[Array]:
         """Check a node's results for nan; the error names the line that made the node."""
+        self.running = node
         try:
             with warnings.catch_warnings():
                 result = node.pull(ct, self.create_graph)
@@ -286,16 +295,12 @@ class Sweep:
                         message = f"Function '{node.name()}' returned nan values in its {k}th output."
                         raise RuntimeError(located(message, _source_line(node)))
         except Exception:
-            trace = node.hooks.metadata.get("traceback_") if node.hooks is not None else None
-            known = (
-                f"Traceback of forward call that caused the error:\n{''.join(trace)}"
-                if trace
-                else (
-                    "No forward pass information available. "
-                    "Enable detect anomaly during forward pass for more information."
-                )
-            )
-            warnings.warn(f"Error detected in {node.name()}. {known}", UserWarning, stacklevel=2)
+            _warn_of(node, "Error detected in {}. ", "Traceback of forward call that caused the error:")
+            parent = node.metadata.get("parent_")
+            while parent is not None:
+                what = "Traceback of forward call that induced the previous calculation:"
+                _warn_of(parent, "\n\nPrevious calculation was induced by {}. ", what)
+                parent = parent.metadata.get("parent_")
             raise
         return result
 
@@ -308,22 +313,35 @@ class Sweep:
             for leaf, ct in self.leaves:
                 leaf.accumulate(ct, self.create_graph, self.referenced)
         # Hooks record if the pass is recorded. Otherwise they may update the leaf in place.
-        mode, STATE.enabled = STATE.enabled, self.create_graph
+        mode, outer, STATE.enabled, STATE.sweep = STATE.enabled, STATE.sweep, self.create_graph, self
         try:
             for leaf, ct in self.leaves:
                 if leaf.hooks is not None:
                     self.accumulated(leaf, ct)
         finally:
-            STATE.enabled = mode
+            STATE.enabled, STATE.sweep = mode, outer
+        if self.callbacks:
+            self.call_back()
+
+    def call_back(self) -> None:
+        """Call the functions that were queued during the pass, and those that they queue."""
+        outer, STATE.sweep = STATE.sweep, self
+        try:
+            while self.callbacks:
+                first, *rest = self.callbacks
+                self.callbacks = tuple(rest)
+                first()
+        finally:
+            STATE.sweep = outer
 
     def accumulated(self, leaf: AccumulateGrad, ct: Array) -> None:
         """Run the hooks of a leaf whose gradient has been accumulated."""
         assert leaf.hooks is not None
-        if leaf.hooks.after:
-            self.after(leaf, (), ct)
         for hook in list(leaf.hooks.accumulated.values()):
             if hook(leaf.variable) is not None:
                 raise RuntimeError(located("Tensor post accumulate grad hooks should return None."))
+        if leaf.hooks.after:
+            self.after(leaf, (), ct)
 
     def write_retained(self) -> None:
         """Add retained cotangents to `grad`."""
@@ -333,6 +351,21 @@ class Sweep:
                 x._grad = ct.clone() if old is None else old + ct
             else:
                 x._grad = rewrap(owned(ct, self.referenced) if old is None else old.array + ct, None)
+
+
+def _warn_of(node: Node, what: str, of_traceback: str) -> None:
+    """Warn that a node failed, with the lines that made it; print it where warnings are errors, as PyTorch does."""
+    trace = node.metadata.get("traceback_")
+    known = (
+        f"{of_traceback}\n{''.join(trace)}"
+        if trace
+        else "No forward pass information available. Enable detect anomaly during forward pass for more information."
+    )
+    text = what.format(node.name()) + known
+    try:
+        warnings.warn(text, UserWarning, stacklevel=4)
+    except UserWarning:
+        sys.stderr.write(f"UserWarning: {text}\n")
 
 
 def _source_line(node: Node) -> str:

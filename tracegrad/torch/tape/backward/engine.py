@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracegrad.avals import name_of
+from tracegrad.avals import Size, name_of
 from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, full, reshape
@@ -150,6 +150,8 @@ def grad(
     work, result = run(roots, create_graph, retain, edges)
     with writing:
         work.write_retained()
+    if work.callbacks:
+        work.call_back()
     blank = _Blank(allow_unused, materialize_grads, create_graph)
     return tuple([_gradient_or_blank(i, x, ct, blank, work.referenced) for i, (x, ct) in enumerate(zip(ins, result))])
 
@@ -170,9 +172,9 @@ def _batched(
         if w is not None and like is not None and w.shape[1:] != like.shape:
             raise RuntimeError(
                 located(
-                    "If `is_grads_batched=True`, the first dimension of each grad_output counts the gradients, and the "
-                    f"others match the output: grad_output[{i}] has a shape of {_size(w)} and output[{i}] has a shape "
-                    f"of {_size(like)}."
+                    "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
+                    "dimension. The sizes of the remaining dimensions are expected to match the shape of the output: "
+                    f"grad_output[{i}] has a shape of {_size(w)} and output[{i}] has a shape of {_size(like)}."
                 )
             )
     sizes = [w.shape[0] for w in weights if w is not None]
@@ -348,7 +350,7 @@ def _weight(i: int, x: Any, ct: Any) -> Any:
 
 
 def _size(x: Array) -> str:
-    return str(tuple(x.shape))
+    return str(Size(x.shape))
 
 
 _CYCLE = (

@@ -143,7 +143,7 @@ class Node:
     >>> from tracegrad import tensor
     >>> node = (tensor(2.0, requires_grad=True) * 3.0).grad_fn
     >>> node.name(), node.next_functions[0][0].name()
-    ('MulBackward0', 'AccumulateGrad')
+    ('MulBackward0', 'torch::autograd::AccumulateGrad')
     """
 
     __slots__ = ("__weakref__", "edges", "hooks", "number")
@@ -255,7 +255,7 @@ class Node:
         return RemovableHandle(self._hooks().before, fn)
 
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {id(self):#x}>"
+        return f"<{type(self).__name__} object at {id(self):#x}>"
 
 
 # Lock: one thread at a time adds to the gradients of leaves.
@@ -317,6 +317,10 @@ class AccumulateGrad(Node):
         with writing:
             self.accumulate(cotangents[0] if STATE.enabled else cotangents[0].array.copy(), STATE.enabled, set())
         return ()
+
+    def name(self) -> str:
+        """Return the name that PyTorch gives to this node."""
+        return "torch::autograd::AccumulateGrad"
 
     def accumulate(self, ct: Any, recording: bool, referenced: set[int]) -> None:
         """Add `ct` to the gradient of a leaf that still requires it; in place if not `recording`, as in PyTorch."""

@@ -26,7 +26,7 @@ from tracegrad.torch.tape.recording.generated_vjps import needs_of, numpy_rules
 from tracegrad.torch.tape.recording.node import DualArray, MaskedCotangent, Node, Spec, next_number, rewrap, unmasked
 from tracegrad.torch.tape.recording.node_names import node_name, saved_names, saved_options, saved_result, wraps_numbers
 from tracegrad.torch.tape.recording.saved_results import INVERSES, pull_by_result, twin_of
-from tracegrad.torch.tape.recording.saved_tensor import Packed, RawSaved, SavedArray, private
+from tracegrad.torch.tape.recording.saved_tensor import RawSaved, SavedArray, private
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
@@ -362,7 +362,7 @@ def _moves(x: Any) -> bool:
 
 def _shape(x: Any) -> Any:
     if x.__class__ is SavedArray:
-        x = x.array() if x.array.__class__ is Packed else x.array
+        x = x.array
     return getattr(x, "shape", ())
 
 

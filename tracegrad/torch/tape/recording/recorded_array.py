@@ -173,6 +173,8 @@ class Recorded(TapeCarrier):
         if node is not None:
             if STATE.watching:
                 node.metadata["traceback_"] = traceback.format_stack()
+                if STATE.sweep is not None:
+                    node.metadata["parent_"] = STATE.sweep.running
             if STATE.saving:
                 node.pack(*STATE.saving[-1])
 

@@ -147,10 +147,10 @@ def private(array: Array) -> SavedArray:
 class Packed:
     """Result of `pack` for a saved `tensor`; calling it returns the array."""
 
-    __slots__ = ("packed", "unpack")
+    __slots__ = ("packed", "shape", "unpack")
 
     def __init__(self, tensor: Any, pack: Hook, unpack: Hook):
-        version = tensor._counter[0]
+        version, self.shape = tensor._counter[0], tensor.shape
         mode, STATE.enabled = STATE.enabled, False
         try:
             self.packed, self.unpack = pack(tensor), unpack
@@ -231,7 +231,7 @@ def describe_maker(edge: Any, counter: Any = ()) -> str:
     if len(counter) > 1:
         return f", which is output 0 of {counter[1]},"
     node, number = edge if type(edge) is tuple else (edge, 0)
-    return f", which is output {number} of {short_name(node)}," if node and node.name() != "AccumulateGrad" else ""
+    return f", which is output {number} of {short_name(node)}," if node and node.edges else ""
 
 
 def short_name(node: Node) -> str:

@@ -40,7 +40,7 @@ def register(view: Any, parent: Any, step: object, kind: str = "") -> None:
         kind = kind or parent._kind_of_view
     view._base = base
     view._counter = parent._counter
-    view._kind_of_view = kind or ("" if STATE.enabled else "no_grad")
+    view._kind_of_view = kind or ("" if STATE.enabled else _unrecorded())
     known = base._views
     if known is None:
         base._views = [weakref.ref(view)]
@@ -48,6 +48,11 @@ def register(view: Any, parent: Any, step: object, kind: str = "") -> None:
     known.append(weakref.ref(view))
     if len(known) > 32 and len(known) & (len(known) - 1) == 0:
         base._views = [r for r in known if r() is not None]
+
+
+def _unrecorded() -> str:
+    """Return the kind of a view that is made without recording."""
+    return "inference" if STATE.inference else "no_grad"
 
 
 def as_view(result: Any, parent: Any, step: Callable[..., object], make_view: Callable[[Any], Any]) -> Any:
@@ -68,7 +73,7 @@ def register_all(views: Sequence[Any], parent: Any, op: Op, params: dict[str, An
     """Register `views`, the results of `op` on `parent`, in the same memory."""
     base, steps, counter = parent._base, parent._steps, parent._counter
     base = parent if base is None else base
-    kind = "several" if STATE.enabled else "no_grad"
+    kind = "several" if STATE.enabled else _unrecorded()
     for k, view in enumerate(views):
         view._steps = (steps, (op, params, k))
         view._base, view._counter, view._kind_of_view = base, counter, kind

@@ -211,7 +211,7 @@ def check(x: Any, recorded: bool) -> None:
     if frozen:
         raise RuntimeError(located(f"in-place update of {frozen}; copy it first"))
     if recorded and x._base is not None:
-        _check_view(x)
+        check_view(x)
     if recorded and x._requires and x._edge is None:
         raise RuntimeError(located("a leaf Variable that requires grad is being used in an in-place operation."))
     if 0 not in x.shape and _overlaps(x):
@@ -258,7 +258,8 @@ def _overlaps(x: Recorded) -> bool:
     return False
 
 
-def _check_view(x: Recorded) -> None:
+def check_view(x: Recorded) -> None:
+    """Raise if an update of the view `x` cannot be recorded."""
     if x._kind_of_view:
         raise _refused(x, "is being")
     if x._base._requires and x._base._edge is None:
@@ -272,10 +273,11 @@ def _refused(view: Any, modified: str) -> RuntimeError:
     maker, number = _origin(view)
     kind = view._kind_of_view
     view_of = f"Output {number} of {maker} is a view of a view which was" if maker else "A view was"
-    message = f"{view_of} created in no_grad mode and {modified} modified inplace with grad mode enabled."
+    mode, now = ("inference", "in normal mode") if kind == "inference" else ("no_grad", "with grad mode enabled")
+    message = f"{view_of} created in {mode} mode and {modified} modified inplace {now}."
     if kind in ("several", "custom") and maker:
         message = f"Output {number} of {maker} is a view and {modified} modified inplace."
-    why = _OF_FUNCTION if kind == "custom" else _OF_NO_GRAD
+    why = _OF_FUNCTION if kind == "custom" else _OF_UNRECORDED.format("inference_mode" if kind == "inference" else mode)
     if kind == "several":
         why = (
             "This view is the output of a function that returns multiple views. Such functions do not allow the output "
@@ -284,9 +286,9 @@ def _refused(view: Any, modified: str) -> RuntimeError:
     return RuntimeError(located(f"{message} {why}"))
 
 
-_OF_NO_GRAD = (
+_OF_UNRECORDED = (
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both "
-    "the view and the inplace either both inside the no_grad block (if you don't want the inplace to be tracked) or "
+    "the view and the inplace either both inside the {} block (if you don't want the inplace to be tracked) or "
     "both outside (if you want the inplace to be tracked)."
 )
 

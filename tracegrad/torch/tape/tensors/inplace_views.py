@@ -70,6 +70,8 @@ def _whole(x: Any) -> Any:
 
 def _check(x: Any, name: str) -> None:
     inplace_updates.check(x, STATE.enabled and x._requires and x._edge is None)
+    if STATE.enabled and x._base is not None and x._base._requires:
+        inplace_updates.check_view(x)
     if STATE.level is not None and x._dual is not None:
         raise UnsupportedError(located(f"{name} of a Tensor that has a tangent is not supported; use {name[:-1]}"))
     if getattr(x, "_outside", None) is not None:

@@ -234,6 +234,9 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(located(f"Variable data has to be a tensor, but got {type(value).__name__}"))
+        if self._requires and value.dtype.kind not in "fc":
+            text = "data set to a tensor that requires gradients must be floating point or complex dtype"
+            raise RuntimeError(located(text))
         self.array = value.array
 
     def detach(self) -> Tensor:
