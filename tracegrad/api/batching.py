@@ -69,6 +69,9 @@ def vmap(
 
     Notes
     -----
+    Where arguments are Tensors and there is no `axis_size`, the rules are those of `tg.func.vmap`: examples share the
+    keyword arguments, and results are Tensors.
+
     A dict, list or object with a mapped leaf is a separate object for each example, so writes to it belong to that
     example. Other containers are shared, and written once. If the value of one example has been written to a shared
     container, a later use of this value raises `TraceError`.
@@ -90,8 +93,16 @@ def vmap(
     batch.check_axes(of_arguments, of_results)
 
     def make() -> Any:
-        body = batch.batched_call(fun, of_arguments, of_results, axis_size, statics(fun)[1])
-        result = standing_for(fun, body, "vmap")
+        of_arrays = batch.batched_call(fun, of_arguments, of_results, axis_size, statics(fun)[1])
+        of_tensors = _body_of_dims(
+            fun, tuple(in_axes) if isinstance(in_axes, list) else in_axes, out_axes, "error", None
+        )
+
+        def call(*args: object, **kwargs: object) -> Any:
+            body = of_tensors if axis_size is None and tensor_rules.has_tensor((args, kwargs)) else of_arrays
+            return body(*args, **kwargs)
+
+        result = standing_for(fun, call, "vmap")
         result.recipe = vmap, (in_axes, out_axes, axis_size), {}
         return result
 
@@ -108,20 +119,37 @@ def vmap_of_dims(
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(located(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})"))
     require_callable(fun, "vmap")
-    name = getattr(fun, "__name__", repr(fun))
-    tensor_rules.require_dims(name, in_dims, out_dims)
-    chunks = None if chunk_size is None else (chunk_size, over_chunks)
-    of_results: Any = out_dims
+    tensor_rules.require_dims(_name(fun), in_dims, out_dims)
 
     def make() -> Any:
-        checked = tensor_rules.checked(fun, tensor_rules.batch_results(name, out_dims))
-        names = statics(fun)[1]
-        body = batch.batched_call(checked, in_dims, of_results, None, names, chunks, None, randomness)
+        body = _body_of_dims(fun, in_dims, out_dims, randomness, chunk_size)
         result = standing_for(fun, body, "vmap")
         result.recipe = vmap_of_dims, (in_dims, out_dims, randomness, chunk_size), {}
         return result
 
     return remembered(fun, ("vmap", _axes_key(in_dims), _axes_key(out_dims), randomness, chunk_size), make)
+
+
+def _name(fun: Callable[..., object]) -> str:
+    name: str = getattr(fun, "__name__", repr(fun))
+    return name
+
+
+def _body_of_dims(
+    fun: Callable[..., object], in_dims: object, out_dims: object, randomness: str, chunk_size: int | None
+) -> Callable[..., Any]:
+    """The function of batches by the rules of PyTorch."""
+    name = _name(fun)
+    of_results: Any = out_dims
+    chunks = None if chunk_size is None else (chunk_size, over_chunks)
+    checked = tensor_rules.checked(fun, tensor_rules.batch_results(name, out_dims))
+    body = batch.batched_call(checked, in_dims, of_results, None, statics(fun)[1], chunks, None, randomness)
+
+    def call(*args: object, **kwargs: object) -> Any:
+        tensor_rules.require_mapped(name, in_dims, args)
+        return body(*args, **kwargs)
+
+    return call
 
 
 def _axes_key(axes: Any) -> tuple[TreeDef, tuple[int, ...]]:

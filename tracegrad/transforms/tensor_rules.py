@@ -10,12 +10,16 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from tracegrad import tree
-from tracegrad.errors import located
+from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.faces import represented_type
+from tracegrad.ops import Carrier
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat_function import inlined
+from tracegrad.transforms.vmap import of_one, spread
 
 Function = Callable[..., Any]
 Check = Callable[[object], None]
@@ -210,13 +214,14 @@ def require_linear_tangents(primals: tuple[object, ...], tangents: tuple[object,
 # -- batches -----------------------------------------------------------------------------------------------------------
 def require_dims(name: str, in_dims: object, out_dims: object) -> None:
     """Raise ValueError unless `in_dims` and `out_dims` consist of ints and None."""
-    if in_dims is not None and type(in_dims) is not int and not isinstance(in_dims, tuple | list):
+    call = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>):"
+    if in_dims is not None and type(in_dims) is not int and not isinstance(in_dims, tuple):
         text = "expected `in_dims` to be int or a (potentially nested) tuple matching the structure of inputs, got:"
-        raise ValueError(located(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): {text} {type(in_dims)}."))
+        raise ValueError(located(f"{call} {text} {type(in_dims)}."))
     for x in tree.leaves(in_dims):
         if type(x) is not int:
             text = f"Got in_dim={x} for an input but in_dim must be either an integer dimension or None."
-            raise ValueError(located(f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): {text}"))
+            raise ValueError(located(f"{call} {text}"))
     if any(type(x) is not int for x in tree.leaves(out_dims)):
         text = "`out_dims` must be an int, None or a python collection of ints representing where in the outputs the "
         text = f"{text}vmapped dimension should appear."
@@ -230,22 +235,76 @@ def require_randomness(randomness: str) -> None:
         raise RuntimeError(located(text))
 
 
+def require_mapped(name: str, in_dims: object, args: tuple[object, ...]) -> None:
+    """Raise ValueError unless `in_dims` fits the positional arguments, of which at least one array is mapped."""
+    if not args:
+        text = (
+            "got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a function with no inputs."
+        )
+        raise ValueError(located(f"vmap({name})(<inputs>): {text} The latter is unsupported."))
+    call = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>):"
+    dims = _dims_of_leaves(in_dims, args)
+    if dims is None:
+        kinds = f"in_dims has structure {tree.structure(in_dims)} but inputs has structure {tree.structure(args)}."
+        raise ValueError(located(f"{call} in_dims is not compatible with the structure of `inputs`. {kinds}"))
+    sizes = []
+    for dim, x in zip(dims, tree.leaves(args), strict=True):
+        if dim is None:
+            continue
+        kind = _class_of(x)
+        if not isinstance(x, Carrier | np.ndarray) or issubclass(kind, int | float | complex):
+            text = f"Got in_dim={dim} for an input but the input is of type {kind}. We cannot vmap over"
+            raise ValueError(located(f"{call} {text} non-Tensor arguments, please use None as the respective in_dim"))
+        rank = len(x.shape)
+        if not -rank <= dim < rank:
+            text = f"Got in_dim={dim} for some input, but that input is a Tensor of dimensionality {rank}"
+            raise ValueError(located(f"{call} {text} so expected in_dim to satisfy -{rank} <= in_dim < {rank}."))
+        sizes.append(x.shape[dim])
+    if not sizes:
+        raise ValueError(located("vmap: Expected at least one Tensor to vmap over"))
+    if any(size != sizes[0] for size in sizes):
+        text = "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes"
+        raise ValueError(located(f"{text} {sizes} for the mapped dimension"))
+
+
+def _dims_of_leaves(dims: object, value: object) -> list[int | None] | None:
+    """Return the dimension of each leaf of `value`; None unless `dims` is a prefix of its structure."""
+    try:
+        return spread(dims, value, "", "")
+    except ShapeError:
+        return None
+
+
 def batch_results(name: str, out_dims: object) -> Check:
     """Return the check of the results of a function of one example: ValueError unless they are Tensors.
 
-    Results with None in `out_dims` may be anything.
+    Results with None in `out_dims` may be anything. `out_dims` fits the results, else ValueError or IndexError.
     """
 
-    def require(result: object, dims: object) -> None:
+    def require_tensors(result: object, dims: object) -> None:
         if dims is None:
             return
         if result is not None and tree.is_node(result) and tree.is_node(dims):
             for each in zip(tree.children(result), tree.children(dims)):
-                require(*each)
+                require_tensors(*each)
             return
         other = _first_other(result)
         if other is not None:
             text = f"`{name}` must only return Tensors, got type {other}. Did you mean to set out_dims= to None for"
             raise ValueError(located(f"vmap({name}, ...): {text} output?"))
 
-    return lambda result: require(result, out_dims)
+    def check(result: object) -> None:
+        require_tensors(result, out_dims)
+        dims = _dims_of_leaves(of_one(out_dims, result), result)
+        if dims is None:
+            of_dims, of_result = tree.structure(out_dims), tree.structure(result)
+            text = "out_dims is not compatible with the structure of `outputs`. out_dims has structure"
+            call = f"vmap({name}, ..., out_dims={out_dims})(<inputs>)"
+            raise ValueError(located(f"{call}: {text} {of_dims} but outputs has structure {of_result}."))
+        for dim, x in zip(dims, tree.leaves(result), strict=True):
+            rank = len(getattr(x, "shape", ())) + 1
+            if dim is not None and not -rank <= dim < rank:
+                text = f"(expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+                raise IndexError(located(f"Dimension out of range {text}"))
+
+    return check

@@ -15,10 +15,10 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import Aval, is_literal
-from tracegrad.errors import ShapeError, UnsupportedError, located
+from tracegrad.errors import ShapeError, TraceError, UnsupportedError, located
 from tracegrad.ir.batch import replay_batched
 from tracegrad.numpy_api.protocols import require_plain
-from tracegrad.ops import Carrier, TapeCarrier
+from tracegrad.ops import Carrier, DispatchLevel, TapeCarrier
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.shape.batching import item_at, repeated, to_axis
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
@@ -28,7 +28,7 @@ from tracegrad.trace.driver.region import Like, at_their_lines, closed, weakened
 from tracegrad.trace.random.example_draws import ExampleDraws
 from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.trace.values.tracer import Tracer
-from tracegrad.transforms.flat_function import as_tensors, inlined
+from tracegrad.transforms.flat_function import as_tensors, inlined, is_array
 
 if TYPE_CHECKING:
     from tracegrad.ir import GraphNode
@@ -51,7 +51,7 @@ def check_axes(in_axes: tuple[int | None, ...] | int, out_axes: dict[str, int | 
             raise TypeError(located(text))
 
 
-def _spread(axes: Any, value: object, name: str, path: str) -> list[int | None]:
+def spread(axes: Any, value: object, name: str, path: str) -> list[int | None]:
     """The axis of each leaf of `value`; `axes` must be a prefix of its structure, else ValueError."""
     if axes is None or type(axes) is int:
         return [axes] * len(tree.leaves(value))
@@ -59,7 +59,7 @@ def _spread(axes: Any, value: object, name: str, path: str) -> list[int | None]:
         text = f"{name} must be a prefix of the structure of the value, but at {path} it is {axes!r}"
         raise ShapeError(located(f"{text} for {tree.structure(value)}"))
     pairs = zip(tree.children(axes), tree.children(value), strict=True)
-    return [a for child, x in pairs for a in _spread(child, x, name, path)]
+    return [a for child, x in pairs for a in spread(child, x, name, path)]
 
 
 def _of_arguments(in_axes: tuple[int | None, ...] | int, args: tuple[Array, ...], label: Description) -> list[Any]:
@@ -69,8 +69,8 @@ def _of_arguments(in_axes: tuple[int | None, ...] | int, args: tuple[Array, ...]
         raise ValueError(located(f"{label}: {text} for {len(args)} arguments"))
     if isinstance(in_axes, tuple | list):
         each = zip(in_axes, args, strict=True)
-        return [a for i, (axes, x) in enumerate(each) for a in _spread(axes, x, f"{label}: in_axes", label.argument(i))]
-    return _spread(in_axes, args, f"{label}: in_axes", "the arguments")
+        return [a for i, (axes, x) in enumerate(each) for a in spread(axes, x, f"{label}: in_axes", label.argument(i))]
+    return spread(in_axes, args, f"{label}: in_axes", "the arguments")
 
 
 def _names(args: tuple[Array, ...], kwargs: dict[str, object], label: Description) -> list[str]:
@@ -188,7 +188,7 @@ def batched_call(
             draws = ExampleDraws(randomness, batch.size)
             outputs, batched, structure = _vectorized(function, batch, label, chunks, updates, draws)
         result = tree.unflatten(structure, outputs)
-        axes = _spread(_of_one(out_axes, result), result, f"{label}: out_axes", "the result")
+        axes = spread(of_one(out_axes, result), result, f"{label}: out_axes", "the result")
         paths = tree.paths(structure, "the result")
         placed = [_placed(*each, batch.size, label) for each in zip(outputs, batched, axes, paths)]
         updates.link_views(placed, axes)
@@ -197,7 +197,7 @@ def batched_call(
     return call
 
 
-def _of_one(out_axes: Any, result: object) -> Any:
+def of_one(out_axes: Any, result: object) -> Any:
     """`out_axes`, which may be a 1-tuple for a result that is one array, as in PyTorch."""
     return out_axes[0] if type(out_axes) is tuple and len(out_axes) == 1 and not tree.is_node(result) else out_axes
 
@@ -206,10 +206,11 @@ def _placed(x: Array, is_batched: bool, axis: int | None, path: str, size: int, 
     """An output with the batch along the requested axis."""
     if axis is None:
         if is_batched:
-            raise ValueError(
-                located(f"{label}: out_axes is None for {path}, which depends on arguments that are mapped")
-            )
+            text = f"out_axes is None for {path}, which depends on arguments that are mapped"
+            raise ValueError(located(f"{label} can not return a BatchedTensor when out_dim is None: {text}"))
         return x
+    if not _is_result(x):
+        raise TraceError(located(f"{label} must return arrays, but {path} is a {type(x).__name__}"))
     if not is_batched:
         (x,) = repeated(size, [False], [_array(x)])
     rank = len(x.shape)
@@ -219,6 +220,15 @@ def _placed(x: Array, is_batched: bool, axis: int | None, path: str, size: int, 
         )
     placed = to_axis(x, 0, axis % rank)
     return placed.copied() if isinstance(placed, Tracer) else placed  # neither a view of an argument nor read-only
+
+
+def _is_result(x: object) -> bool:
+    """Whether `x` is an array, a number or a value of a trace; a result with the axis None may be anything else."""
+    return (
+        isinstance(x, Carrier | np.ndarray | np.generic)
+        or is_literal(x)
+        or isinstance(getattr(x, "level", None), DispatchLevel)
+    )
 
 
 class _ArgumentUpdates:
@@ -236,8 +246,8 @@ class _ArgumentUpdates:
                 x.array.frozen = ""
         return [(x.array, x.array.node) if isinstance(x, TensorCarrier) else None for x in values]
 
-    def collect(self, values: Sequence[Any], before: Sequence[Any], result: object) -> list[Any]:
-        """The updated arguments; `result` is the result of the function."""
+    def collect(self, values: Sequence[Any], before: Sequence[Any], leaves: Sequence[object]) -> list[Any]:
+        """The updated arguments; `leaves` are those of the result of the function."""
         tensors = [k for k, known in enumerate(before) if known is not None]
         if any(values[k].array is not before[k][0] for k in tensors):
             raise UnsupportedError(
@@ -245,7 +255,7 @@ class _ArgumentUpdates:
             )
         self.positions = [k for k in tensors if values[k].array.node is not before[k][1]]
         numbers = {id(values[k]): k for k in self.positions}
-        self.results = {n: numbers[id(x)] for n, x in enumerate(tree.leaves(result)) if id(x) in numbers}
+        self.results = {n: numbers[id(x)] for n, x in enumerate(leaves) if id(x) in numbers}
         return [values[k] for k in self.positions]
 
     def write(self, rows: Sequence[Array], batched: Sequence[bool]) -> None:
@@ -274,12 +284,15 @@ def _vectorized(
 ) -> tuple[list[Array], list[bool], TreeDef]:
     """The outputs in the current trace, which of them are batched, and the structure of the result."""
 
-    def one(*values: Array) -> Any:
+    leaves: list[object] = []
+    structure: Any = None
+
+    def one(*values: Array) -> list[Any]:
+        nonlocal structure
         before = updates.snapshot(values)
         args, kwargs = batch.arguments(values)
-        result = fun(*args, **kwargs)
-        updated = updates.collect(values, before, result)
-        return (result, updated) if updated else result
+        leaves[:], structure = tree.flatten(fun(*args, **kwargs))
+        return [x for x in leaves if _is_result(x)] + updates.collect(values, before, leaves)
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
     examples = batch.size if chunks is None else min(chunks[0], batch.size)
@@ -300,12 +313,11 @@ def _vectorized(
         else:
             outputs, batched = _in_chunks(compute, batch, *chunks)
     shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, batched, region.weak)]
-    if not updates.positions:
-        return shown, batched, region.structure
-    result, updated = tree.unflatten(region.structure, range(len(shown)))
-    count = len(shown) - len(updated)
+    count = len(shown) - len(updates.positions)
     updates.write(shown[count:], batched[count:])
-    return shown[:count], batched[:count], tree.structure(result)
+    arrays = iter(zip(shown, batched))
+    pairs = [next(arrays) if _is_result(x) else (x, False) for x in leaves]
+    return [x for x, _ in pairs], [flag for _, flag in pairs], structure
 
 
 def _in_chunks(compute: Any, batch: _Batch, size: int, over: Function) -> tuple[list[Any], list[bool]]:
@@ -378,8 +390,9 @@ def _unbatched_loop(
     structure = results[0][1]
     if not all(tree.alike(other, structure) for _, other in results):
         raise ShapeError(located(f"{label}: the results of different examples have different structures"))
-    outputs = [_joined(each) for each in zip(*(flat for flat, _ in results))]
-    return outputs, [True] * len(outputs), structure
+    rows = list(zip(*(flat for flat, _ in results)))
+    batched = [_is_result(each[0]) for each in rows]
+    return [_joined(each) if flag else each[0] for each, flag in zip(rows, batched)], batched, structure
 
 
 def _flat_result(fun: Function, batch: _Batch, values: list[Array]) -> tuple[list[Array], TreeDef]:
