@@ -143,7 +143,7 @@ def _body_of_dims(
     of_results: Any = out_dims
     chunks = None if chunk_size is None else (chunk_size, over_chunks)
     checked = tensor_rules.checked(fun, tensor_rules.batch_results(name, out_dims))
-    body = batch.batched_call(checked, in_dims, of_results, None, statics(fun)[1], chunks, None, randomness)
+    body = batch.batched_call(checked, in_dims, of_results, None, statics(fun)[1], chunks, None, randomness, name)
 
     def call(*args: object, **kwargs: object) -> Any:
         tensor_rules.require_mapped(name, in_dims, args)

@@ -230,7 +230,7 @@ def as_tensors(values: Sequence[Any], among: list[Array]) -> Any:
     peer: Any = dispatch_operand([x for x in [*among, *values] if isinstance(x, TensorCarrier)])
     if peer is None:
         return list(values)
-    return [peer._lift(x) if is_literal(x) or (is_array(x) and not isinstance(x, TapeCarrier)) else x for x in values]
+    return [x if x is None or isinstance(x, TapeCarrier) else peer._lift(x) for x in values]
 
 
 def output(x: Array, label: Description) -> Array:

@@ -170,10 +170,12 @@ def batched_call(
     chunks: Chunks | None = None,
     keyword_axis: int | None = 0,
     randomness: str = "",
+    name: str = "",
 ) -> Function:
     """The function `(*args, **kwargs) -> out` for batches; the keyword arguments `statics` are not arrays.
 
-    Random numbers are refused ("error"), the `same` for all examples, or `different`; "" says how to do without.
+    Random numbers are refused ("error"), the `same` for all examples, or `different`; "" says how to do without. `name`
+    is the function's name in PyTorch's texts; "" for NumPy's rules.
     """
     label = describe(fun, "vmap of ")
 
@@ -190,9 +192,12 @@ def batched_call(
         result = tree.unflatten(structure, outputs)
         axes = spread(of_one(out_axes, result), result, f"{label}: out_axes", "the result")
         paths = tree.paths(structure, "the result")
+        for is_batched, axis, path in zip(batched, axes, paths):
+            _require_axis(is_batched, axis, path, label, name)
         placed = [_placed(*each, batch.size, label) for each in zip(outputs, batched, axes, paths)]
         updates.link_views(placed, axes)
-        return tree.unflatten(structure, as_tensors(placed, batch.leaves))
+        arrays = iter(as_tensors([x for x in placed if is_array(x)], batch.leaves))
+        return tree.unflatten(structure, [next(arrays) if is_array(x) else x for x in placed])
 
     return call
 
@@ -202,14 +207,19 @@ def of_one(out_axes: Any, result: object) -> Any:
     return out_axes[0] if type(out_axes) is tuple and len(out_axes) == 1 and not tree.is_node(result) else out_axes
 
 
+def _require_axis(is_batched: bool, axis: int | None, path: str, label: Description, name: str) -> None:
+    """Raise ValueError for a result that depends on mapped arguments and has no axis in `out_axes`."""
+    if is_batched and axis is None:
+        text = f"{label}: out_axes is None for {path}, which depends on arguments that are mapped"
+        torchs = f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None"
+        raise ValueError(located(torchs if name else text))
+
+
 def _placed(x: Array, is_batched: bool, axis: int | None, path: str, size: int, label: Description) -> Array | Number:
     """An output with the batch along the requested axis."""
     if axis is None:
-        if is_batched:
-            text = f"out_axes is None for {path}, which depends on arguments that are mapped"
-            raise ValueError(located(f"{label} can not return a BatchedTensor when out_dim is None: {text}"))
         return x
-    if not _is_result(x):
+    if not _is_result(x) and not is_literal(x):
         raise TraceError(located(f"{label} must return arrays, but {path} is a {type(x).__name__}"))
     if not is_batched:
         (x,) = repeated(size, [False], [_array(x)])
@@ -223,12 +233,8 @@ def _placed(x: Array, is_batched: bool, axis: int | None, path: str, size: int, 
 
 
 def _is_result(x: object) -> bool:
-    """Whether `x` is an array, a number or a value of a trace; a result with the axis None may be anything else."""
-    return (
-        isinstance(x, Carrier | np.ndarray | np.generic)
-        or is_literal(x)
-        or isinstance(getattr(x, "level", None), DispatchLevel)
-    )
+    """Whether `x` is an array or a value of a trace; a result with the axis None may be anything else."""
+    return is_array(x) or isinstance(getattr(x, "level", None), DispatchLevel)
 
 
 class _ArgumentUpdates:
@@ -391,7 +397,7 @@ def _unbatched_loop(
     if not all(tree.alike(other, structure) for _, other in results):
         raise ShapeError(located(f"{label}: the results of different examples have different structures"))
     rows = list(zip(*(flat for flat, _ in results)))
-    batched = [_is_result(each[0]) for each in rows]
+    batched = [_is_result(each[0]) or any(x != each[0] for x in each) for each in rows]
     return [_joined(each) if flag else each[0] for each, flag in zip(rows, batched)], batched, structure
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracegrad import tree
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
 from tracegrad.locks import new_lock
@@ -23,7 +24,7 @@ from tracegrad.runtime.dispatch.specializations import Interpreted
 from tracegrad.runtime.execution.program import MISS, compile_program, conformed
 from tracegrad.settings import disable_jit, leaving_out, left_out
 from tracegrad.torch.modes import STATE, enable_grad
-from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape import Tensor, TracedTensor
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.recording.node import RELEASED, SECOND_TIME, MaskedCotangent, Node, next_number, rewrap
 from tracegrad.torch.tape.recording.saved_tensor import Packed, describe_maker, modified
@@ -119,6 +120,10 @@ class OnTape:
     def _pulled(self, args: Any, kwargs: Any, leaves: Any, cts: Any) -> tuple[Any, ...]:
         trace = current_trace()
         body = self.body if trace is None else trace.world.inline(self.body)
+        if trace is not None:
+            stands = {id(x): _leaf_in(trace, x) for x in leaves.values() if not isinstance(x, TracedTensor)}
+            args, kwargs = tree.map(lambda x: stands.get(id(x), x), (args, kwargs))
+            leaves = {k: stands.get(id(x), x) for k, x in leaves.items()}
         result = body(*args, **kwargs)
         read = [
             _outside_tensor(trace, source)
@@ -172,6 +177,15 @@ def tensor_of(array: object, root: int, node: object) -> Tensor:
     if root >= 0 and node is not None:
         out._requires, out._edge = True, (node, root)
     return out
+
+
+def _leaf_in(trace: Any, real: Tensor) -> Tensor:
+    """The stand-in of `real`, which requires grad also where the tape of `real` ends in an outside pullback."""
+    stand: Tensor = trace.entered(trace.tensors.of(real))
+    if real.requires_grad and not stand.requires_grad:
+        stand = stand.detach()
+        stand._requires = True
+    return stand
 
 
 def _outside_tensor(trace: Any, source: Any) -> object:

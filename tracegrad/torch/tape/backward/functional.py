@@ -17,9 +17,10 @@ from tracegrad.avals import LITERALS
 from tracegrad.errors import READ_ONLY, DTypeError, located, uncaught
 from tracegrad.ops.core.memory_order import with_strides_of
 from tracegrad.ops.core.op import Carrier
-from tracegrad.ops.shape.linear import fresh
+from tracegrad.ops.shape.linear import fresh, full
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward import dual, engine
+from tracegrad.torch.tape.recording.node import rewrap
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.tape_array import TapeArray, WeakArray
 from tracegrad.torch.tape.tensors.tensor import Tensor
@@ -49,9 +50,10 @@ def eager_vjp(
     positions = range(len(primals)) if wrt is None else wrt
     inside, updated = list(primals), []
     on_tape = _stays_on_tape(primals)
-    inputs = [_input(i, primals[i]) for i in positions]
-    mode, STATE.enabled = STATE.enabled, True
+    modes = STATE.enabled, STATE.inference, STATE.unusual
+    STATE.enabled, STATE.inference, STATE.unusual = True, False, STATE.is_unusual(False)
     try:
+        inputs = [_input(i, primals[i]) for i in positions]
         for i, args in zip(positions, inputs):
             inside[i] = args
             if args.shape and not args.weak:  # which `fn` may update
@@ -64,9 +66,9 @@ def eager_vjp(
         finally:
             STATE.depth -= 1
     finally:
-        STATE.enabled = mode
+        STATE.enabled, STATE.inference, STATE.unusual = modes
         for x, primal in updated:
-            if x._counter[0]:
+            if x._counter is not None and x._counter[0]:
                 primal._assign(x) if isinstance(primal, Recorded) else np.copyto(primal, x.array)
     for x in inputs:
         x._inner = True  # type: ignore[attr-defined]
@@ -128,8 +130,13 @@ def _pull(
     if not pairs:
         return [_in_class_of(x, x._constant(np.zeros(x.shape, x.dtype))) for x in inputs]
     outs, cts = zip(*pairs)
-    result = engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, materialize_grads=True)
-    return [_in_class_of(x, ct) for x, ct in zip(inputs, result)]
+    result = engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, allow_unused=True)
+    return [_in_class_of(x, _zeros(x) if ct is None else ct) for x, ct in zip(inputs, result)]
+
+
+def _zeros(x: Recorded) -> Tensor:
+    """Return a cotangent of zeros, without a history."""
+    return rewrap(full(shape=x.shape, value=0.0, dtype=x.dtype.name), None)
 
 
 def _in_class_of(x: Recorded, tensor: Any) -> Any:
