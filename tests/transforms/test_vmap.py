@@ -482,15 +482,44 @@ def test_updates_in_place_go_through_nested_vmaps() -> None:
 
 def test_what_vmap_cannot_update_is_refused_by_name() -> None:
     y = tg.ones(2)
-    for update in (lambda x: y.add_(x), lambda x: y.add_(1.0)):
-        with pytest.raises(UnsupportedError, match=r"array from outside of .*test_vmap.py:\d+.*x = x.clone\(\)"):
-            tg.func.vmap(update)(tg.ones(3, 2))
+    with pytest.raises(RuntimeError, match=r"vmap: inplace arithmetic.*use an operation that is not in place"):
+        tg.func.vmap(lambda x: y.add_(x))(tg.ones(3, 2))
+    z = np.ones(2)
+    with pytest.raises(UnsupportedError, match=r"array from outside of .*test_vmap.py:\d+.*x = x.clone\(\)"):
+        tg.func.vmap(lambda x: z.__iadd__(1.0) + x)(tg.ones(3, 2))
     with pytest.raises(UnsupportedError, match=r"an argument a view of itself; say x = x.unsqueeze\(0\)"):
         tg.func.vmap(lambda x: x.unsqueeze_(0))(tg.ones(3, 2))
     with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
         tg.func.vmap(scaled_in_place)(tg.ones(3, 2, requires_grad=True))
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
         tg.func.vmap(scaled_in_place)(tg.ones(3, 1).expand(3, 2))
+
+
+def test_tensors_that_are_not_mapped_are_updated_once() -> None:
+    def run(vmap: Any) -> list[Any]:
+        y, z, w = tg.zeros(2), tg.arange(4.0).reshape(2, 2), tg.tensor([2.0, 3.0], requires_grad=True)
+
+        def step(x: Any, shared: Any) -> Any:
+            y.add_(1.0)
+            y[0] = 5.0
+            z[1].mul_(y)
+            shared.copy_(tg.ones(2) + 1)
+            scaled = w * w
+            (slope,) = tg.autograd.grad(scaled.sum(), w, retain_graph=True)
+            y.mul_(slope)
+            return x * y + z.sum() * shared + scaled
+
+        shared = tg.zeros(2)
+        result = vmap(step, in_dims=(0, None))(tg.arange(6.0).reshape(3, 2), shared)
+        result.sum().backward()
+        return [result.detach(), y, z, shared, w.grad]
+
+    expected = [[[32.0, 43], [72, 55], [112, 67]], [20.0, 6.0], [[0.0, 1.0], [10.0, 3.0]], [2.0, 2.0], [12, 18]]
+    traced = run(lambda step, in_dims: tg.trace(tg.func.vmap(step, in_dims)))
+    nested = run(lambda step, in_dims: lambda x, y: tg.func.vmap(tg.func.vmap(step, in_dims), in_dims)(x[None], y)[0])
+    for result in (run(tg.func.vmap), traced, nested):
+        for x, y in zip(result, expected, strict=True):
+            np.testing.assert_array_equal(x, y)
 
 
 # -- containers among the arguments --------------------------------------------------------------------------------

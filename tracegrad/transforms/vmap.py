@@ -322,7 +322,7 @@ def _vectorized(
     count = len(shown) - len(updates.positions)
     updates.write(shown[count:], batched[count:])
     arrays = iter(zip(shown, batched))
-    pairs = [next(arrays) if _is_result(x) else (x, False) for x in leaves]
+    pairs: list[tuple[Any, bool]] = [next(arrays) if _is_result(x) else (x, False) for x in leaves]
     return [x for x, _ in pairs], [flag for _, flag in pairs], structure
 
 

@@ -90,6 +90,7 @@ class TraceBuilder(NodeRecorder):
         self.output_at = -1  # the number of nodes when code last printed or logged
 
     outer: TraceBuilder | None = None  # the enclosing trace, if this one is a region
+    is_of_examples = False  # whether it is the region of one example of a batch (`vmap`)
 
     # The constants computed while tracing that have joined the graph: see `tracegrad.trace.values.constant_array`.
     constant_arrays: Any = None

@@ -121,7 +121,7 @@ def closed(
     if outer is None:
         raise TraceError(located(f"{description} cannot be recorded, because no trace is under way"))
     with _region(outer.innermost(), description, examples) as region:
-        region.example_draws = draws or ExampleDraws()
+        region.is_of_examples, region.example_draws = draws is not None, draws or ExampleDraws()
         leaves, structure = tree.flatten(tuple(args))
         inside = tree.unflatten(structure, [region.parameter(x) for x in leaves])
         before = [] if once else outer.world.writes.written_locations()

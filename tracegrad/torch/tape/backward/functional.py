@@ -136,7 +136,8 @@ def _pull(
 
 def _zeros(x: Recorded) -> Tensor:
     """Return a cotangent of zeros, without a history."""
-    return rewrap(full(shape=x.shape, value=0.0, dtype=x.dtype.name), None)
+    zeros: Tensor = rewrap(full(shape=x.shape, value=0.0, dtype=x.dtype.name), None)
+    return zeros
 
 
 def _in_class_of(x: Recorded, tensor: Any) -> Any:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from tracegrad.avals import Size
-from tracegrad.errors import ShapeError, warn_of_constant
+from tracegrad.errors import ShapeError, located, warn_of_constant
 from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
-from tracegrad.ops.shape.linear import stop_gradient
+from tracegrad.ops.shape.linear import fresh, stop_gradient
 from tracegrad.torch.functions.core.dims import as_pytorchs
 from tracegrad.torch.functions.core.promotion import in_one_dtype
 from tracegrad.torch.modes import STATE
@@ -23,7 +23,7 @@ from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tracegrad.typing import Array
 
@@ -68,6 +68,10 @@ class TracedTensor(Tensor):
             self.array.builder.tensors.hooks_of(self._outside)
 
     def bind(self, op: Op, operands: tuple[object, ...], params: dict[str, Any]) -> Any:
+        around = None if op is fresh else self._around(operands)  # a fresh value belongs to the region
+        if around is not None:
+            with around.outside():
+                return self.bind(op, operands, params)
         args = tuple([self._lift(x) if isinstance(x, Recorded) else x for x in operands])
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in args])
         arrays = in_one_dtype(op, arrays)
@@ -85,10 +89,42 @@ class TracedTensor(Tensor):
         return ans if all(ans is not x for x in arrays) else ans._alias()
 
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        around = self._around([x for arg in args for x in (arg if type(arg) in (list, tuple) else (arg,))])
+        if around is not None:
+            with around.outside():
+                return super().composed(name, fn, args, kwargs)
         return super().composed(name, fn, tuple(map(entered, args)), kwargs)
 
     def __getitem__(self, index: Any) -> Any:
+        around = self._around(index if type(index) is tuple else (index,))
+        if around is not None:
+            with around.outside():
+                return get_item(self, index)
         return get_item(entered(self), index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        around = self._around(index if type(index) is tuple else (index,))
+        if around is None:
+            super().__setitem__(index, value)
+            return
+        array = value.array if isinstance(value, TracedTensor) else value
+        shared = _shared_by_examples(array, around)
+        with around.outside():
+            super().__setitem__(index, value if shared is array else shared)
+
+    def _around(self, operands: Sequence[object]) -> Any:
+        """Return the trace around the regions of examples to which this Tensor and the operands do not belong.
+
+        None if they belong to the innermost region.
+        """
+        innermost = around = self.array.builder.innermost()
+        if not innermost.is_of_examples:
+            return None
+        arrays = [self.array, *[x.array if isinstance(x, TracedTensor) else x for x in operands]]
+        owners = {getattr(x, "builder", None) for x in arrays}
+        while around.is_of_examples and around not in owners:
+            around = around.outer
+        return None if around is innermost else around
 
     def clone(self, *, memory_format: object = None) -> TracedTensor:
         """Return a copy, which derivatives flow through."""
@@ -143,7 +179,14 @@ class TracedTensor(Tensor):
         return self.array._alias()
 
     def _store(self, array: Array) -> None:
-        self.array._assign(array)
+        owner = self.array.builder
+        around = self._around(())
+        if around is not owner:  # the array belongs to the innermost region, or to a trace around one of iterations
+            self.array._assign(array)
+            return
+        array = _shared_by_examples(array, owner)
+        with owner.outside():
+            self.array._assign(array)
 
     def _holds(self, array: Any) -> bool:
         return array.__class__ is self.array.__class__ and array.node is self.array.node
@@ -159,6 +202,22 @@ def _as_array(array: Any) -> Any:
 
 
 TracedTensor._public_class = TracedTensor
+
+
+def _shared_by_examples(array: Any, around: Any) -> Any:
+    """Return the value in the trace `around` of what is written to a Tensor that is not mapped."""
+    region = around.innermost()
+    while region is not around:
+        if getattr(array, "builder", None) is region:
+            array = region.known_outside(array.node)
+        if array is None:
+            text = "there exists a Tensor `other` in extra_args that has more elements than `self`"
+            why = "`other` is vmapped over and `self` is not; use an operation that is not in place"
+            raise RuntimeError(
+                located(f"vmap: inplace arithmetic(self, *extra_args) is not possible because {text}: {why}")
+            )
+        region = region.outer
+    return array
 
 
 def entered(x: Any) -> Any:
