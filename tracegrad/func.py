@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tracegrad import api, jacobians
+from tracegrad import api, jacobians, tree
 from tracegrad.api.batching import vmap_of_dims
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.runtime.dispatch.closure_families import remembered
@@ -39,13 +39,18 @@ Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
 
 
-def _derived(func: Function, transform: Function, body: Function, argnums: Argnums, **options: object) -> Function:
-    """Trace `body`, which computes a derivative of `func`: the result of `transform(func, argnums, **options)`."""
+def _derived(
+    func: Function, transform: Function, body: Function, argnums: Argnums, real: str = "", **options: object
+) -> Function:
+    """Trace `body`, which computes a derivative of `func`: the result of `transform(func, argnums, **options)`.
+
+    Texts name it `real` if its arguments must be real.
+    """
 
     def call(*args: object, **kwargs: object) -> Any:
         if tensor_rules.has_tensor((args, kwargs)):
             operands, _ = vjp_function.positional(func, args, kwargs)
-            tensor_rules.require_differentiable(operands, argnums)
+            tensor_rules.require_differentiable(operands, argnums, real)
         return body(*args, **kwargs)
 
     result: Traced[..., Any] = derived(func, call, transform, (), (None, None))
@@ -165,7 +170,8 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
     Returns
     -------
     output, vjp_fn, aux : pytree, callable, Any
-        `vjp_fn(ct)` is the tuple of the primals' cotangents, a tuple for one primal too. `aux` is there with `has_aux`.
+        `vjp_fn(ct)` is the tuple of the primals' cotangents, a tuple for one primal too. It can be called any number of
+        times, so PyTorch's options `retain_graph` and `create_graph` change nothing. `aux` is there with `has_aux`.
 
     Raises
     ------
@@ -188,7 +194,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
     checked = tensor_rules.checked(func, tensor_rules.tensor_results("vjp(f, *primals)", has_aux, floating=True))
     output, pull, *aux = api.vjp(checked, *primals, has_aux=has_aux)
 
-    def vjp_fn(cotangent: object) -> Any:
+    def vjp_fn(cotangent: object, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
         tensor_rules.require_cotangent(output, cotangent)
         return pull(cotangent)
 
@@ -224,8 +230,8 @@ def jvp(
     Raises
     ------
     RuntimeError
-        If structures or shapes of primals and tangents differ, an output is no Tensor, or `strict` refuses one; for
-        Tensors.
+        If there are no primals. With Tensors also if structures or shapes of primals and tangents differ, an output is
+        no Tensor, or `strict` refuses one.
     UnsupportedError
         If `strict` is true and there is no Tensor.
 
@@ -235,7 +241,7 @@ def jvp(
     >>> print(output, tangent)
     9.0 6.0
     """
-    if tensor_rules.has_tensor((primals, tangents)):
+    if tensor_rules.has_tensor((primals, tangents)) or not tree.leaves((primals, tangents)):
         require_callable(func, "jvp")
         tensor_rules.require_tangents(primals, tangents)
         what = "jvp(f, primals, tangents)"
@@ -319,15 +325,19 @@ def _jacobian(
     tensor_rules.require_argnums(argnums)
     check(func, argnums, transform.__name__, (None, None))
     if chunk_size is not None and chunk_size <= 0:
-        raise ValueError(located(f"{transform.__name__}: `chunk_size` must be greater than 0, got {chunk_size}"))
+        raise ValueError(located(f"{transform.__name__}: `chunk_size` should be greater than 0. (got {chunk_size})"))
     description = describe(func, f"{transform.__name__} of ")
 
+    name = "jacrev" if transform is jacrev else "jacfwd"  # whose texts `hessian` has
+
     def make() -> Any:
-        checked = tensor_rules.checked(func, tensor_rules.tensor_results(what, has_aux, floating=transform is jacrev))
+        real = "" if transform is hessian else name
+        results = tensor_rules.tensor_results(what, has_aux, floating=transform is jacrev, real=real)
+        checked = tensor_rules.checked(func, results)
         body = make_body(checked, argnums, has_aux, False, chunk_size, description)
         options: dict[str, object] = {} if transform is hessian else {"has_aux": has_aux}
         options |= {"chunk_size": chunk_size} if transform is jacrev else {}
-        return _derived(func, transform, body, argnums, **options)
+        return _derived(func, transform, body, argnums, name, **options)
 
     return _remembered(func, (transform.__name__, argnums, has_aux, chunk_size), make)
 

@@ -80,17 +80,28 @@ def _require_different(argnums: tuple[int, ...]) -> None:
         raise RuntimeError(located(f"argnums elements must be unique, got {argnums}"))
 
 
-def require_differentiable(args: Sequence[object], argnums: int | tuple[int, ...]) -> None:
+def require_differentiable(args: Sequence[object], argnums: int | tuple[int, ...], real: str = "") -> None:
     """Raise RuntimeError if `argnums` names no argument of the call, or one whose dtype has no derivative.
 
-    An argument with a Tensor has no other leaves (ValueError).
+    An argument with a Tensor has no other leaves (ValueError). For the transform with the name `real` it is real.
     """
     positions = argnums if isinstance(argnums, tuple) else (argnums,)
     for i in positions:
         if not -len(args) <= i < len(args):
             raise RuntimeError(located(f"Got argnum={i}, but only {len(args)} positional inputs"))
     _require_different(tuple([i % len(args) for i in positions]))
-    require_primals([args[i] for i in positions])
+    primals = [args[i] for i in positions]
+    require_primals(primals)
+    if real and has_tensor(primals):
+        _require_real(real, "inputs", primals)
+
+
+def _require_real(name: str, what: str, value: object) -> None:
+    """Raise RuntimeError for a complex leaf."""
+    for k, x in enumerate(tree.leaves(value)):
+        if x.dtype.kind == "c":
+            text = f"{name}: Expected all {what} to be real but received complex tensor at flattened input idx: {k}"
+            raise RuntimeError(located(text))
 
 
 def require_primals(primals: Sequence[object]) -> None:
@@ -132,10 +143,11 @@ def scalar_result(has_aux: bool) -> Check:
     return check
 
 
-def tensor_results(what: str, has_aux: bool, floating: bool = False, strict: bool = False) -> Check:
+def tensor_results(what: str, has_aux: bool, floating: bool = False, strict: bool = False, real: str = "") -> Check:
     """Return the check of the results of a function for `vjp` or `jvp`: RuntimeError unless there are Tensors only.
 
-    They are `floating` or complex; with `strict`, all depend on the inputs.
+    They are `floating` or complex; with `strict`, all depend on the inputs. For the transform with the name `real` they
+    are real.
     """
 
     def check(result: object) -> None:
@@ -148,6 +160,8 @@ def tensor_results(what: str, has_aux: bool, floating: bool = False, strict: boo
         if other is not None:
             text = f"{what}: expected f(*primals) to return only tensors, got unsupported type {other}"
             raise RuntimeError(located(text))
+        if real:
+            _require_real(real, "outputs", output)
         for x in leaves:
             if floating and x.dtype.kind not in "fc":
                 text = "All outputs of f must be floating-point or complex Tensors, got Tensor with dtype"
@@ -185,6 +199,8 @@ def require_tangents(primals: object, tangents: object) -> None:
         text = "For example, if primals is a tuple of 3 tensors, tangents also must be."
         kinds = f"Got primals with structure {of_primals} and tangents with structure {of_tangents}"
         raise RuntimeError(located(f"{what} and tangents to have the same python structure. {text} {kinds}"))
+    if not tree.leaves(primals):
+        raise RuntimeError(located(f"{what} to contain at least one Tensor."))
     other = _first_other((primals, tangents))
     if other is not None:
         raise RuntimeError(located(f"{what} to only contain Tensors, got {other}"))
@@ -201,7 +217,7 @@ def require_linear_tangents(primals: tuple[object, ...], tangents: tuple[object,
     """Raise RuntimeError unless the tangents for a linearized function have the kinds of the primals."""
     of_primals, of_tangents = tree.structure(primals), tree.structure(tangents)
     if not tree.alike(of_primals, of_tangents):
-        text = f"to have the same structure as the primals {of_primals}"
+        text = f"to have the same argspec as the primals {of_primals}"
         raise RuntimeError(located(f"Expected the tangents {of_tangents} {text}"))
     for k, (x, t) in enumerate(zip(tree.leaves(primals), tree.leaves(tangents))):
         for kind in ("shape", "dtype"):

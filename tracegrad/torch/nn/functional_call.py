@@ -161,7 +161,8 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str,
     Raises
     ------
     RuntimeError
-        If there are no modules, they have several classes, or only some of them are in training.
+        If there are no modules, they have several classes, or only some of them are in training, or only some of the
+        Tensors of one name require grad.
 
     Examples
     --------
@@ -177,11 +178,16 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str,
     if len({type(model) for model in models}) > 1:
         raise RuntimeError(located("stack_module_state: Expected all models to be of the same class."))
     params = {
-        name: _stacked([model.get_parameter(name) for model in models]) for name, _ in models[0].named_parameters()
+        name: _stacked(name, [model.get_parameter(name) for model in models])
+        for name, _ in models[0].named_parameters()
     }
-    buffers = {name: _stacked([model.get_buffer(name) for model in models]) for name, _ in models[0].named_buffers()}
+    buffers = {
+        name: _stacked(name, [model.get_buffer(name) for model in models]) for name, _ in models[0].named_buffers()
+    }
     return params, buffers
 
 
-def _stacked(xs: list[Any]) -> Any:
+def _stacked(name: str, xs: list[Any]) -> Any:
+    if len({x.requires_grad for x in xs}) > 1:
+        raise RuntimeError(located(f"Expected {name} from each model to have the same .requires_grad"))
     return _stack([x.detach() for x in xs]).requires_grad_(xs[0].requires_grad)

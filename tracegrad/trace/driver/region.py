@@ -94,6 +94,17 @@ def _example(like: object) -> Any:
     return None if isinstance(x, Aval) else np.asarray(x)
 
 
+def _lie_as_example_of(whole: Any, array: Any) -> None:
+    """Give `array` the memory layout of one example, a row of `whole`."""
+    whole = whole.array if isinstance(whole, TensorCarrier) else whole
+    if not isinstance(whole, Tracer) or not whole.shape[0]:
+        array.layout_inputs = UNKNOWN
+        return
+    array.layout_inputs = whole.layout_inputs
+    if not whole._is_plain():
+        array.stand_in = whole._layout()[0]
+
+
 def _has_derivative(like: object, builder: TraceBuilder) -> bool:
     """Whether a derivative flows through the argument of this kind."""
     x = like.x if isinstance(like, Like) else like
@@ -222,7 +233,10 @@ class Region(TraceBuilder):
         self.likes[node] = like
         value = self._standing(node, like, f"an argument of {self.description}")
         array = value.array if isinstance(value, TensorCarrier) else value
-        array.layout_inputs = UNKNOWN if len(aval.shape) > 1 else 0
+        if self.is_of_examples and isinstance(like, Like):
+            _lie_as_example_of(like.x, array)
+        else:
+            array.layout_inputs = UNKNOWN if len(aval.shape) > 1 else 0
         return value
 
     def output(self, x: object, path: str) -> GraphNode:

@@ -206,7 +206,7 @@ TracedTensor._public_class = TracedTensor
 
 def _shared_by_examples(array: Any, around: Any) -> Any:
     """Return the value in the trace `around` of what is written to a Tensor that is not mapped."""
-    region = around.innermost()
+    region: Any = around.innermost()
     while region is not around:
         if getattr(array, "builder", None) is region:
             array = region.known_outside(array.node)
