@@ -208,8 +208,8 @@ def _shared_by_examples(array: Any, around: Any) -> Any:
     """Return the value in the trace `around` of what is written to a Tensor that is not mapped."""
     region: Any = around.innermost()
     while region is not around:
-        if getattr(array, "builder", None) is region:
-            array = region.known_outside(array.node)
+        belongs = getattr(array, "builder", None) is region
+        array = region.known_outside(array.node) if belongs else array
         if array is None:
             text = "there exists a Tensor `other` in extra_args that has more elements than `self`"
             why = "`other` is vmapped over and `self` is not; use an operation that is not in place"
