@@ -39,7 +39,7 @@ def checked(fun: Function, check: Check) -> Function:
             check(result)
         return result
 
-    return functools.update_wrapper(call, fun, updated=())
+    return functools.update_wrapper(call, fun, ("__name__", "__qualname__", "__doc__"), ())
 
 
 def _leaves(value: object) -> Iterator[object]:
@@ -291,26 +291,28 @@ def _dims_of_leaves(dims: object, value: object) -> list[int | None] | None:
         return None
 
 
+def _require_tensors(name: str, result: object, dims: object) -> None:
+    """Raise ValueError for a result that is no Tensor, unless it has the dimension None."""
+    if dims is None:
+        return
+    if result is not None and tree.is_node(result) and tree.is_node(dims):
+        for each in zip(tree.children(result), tree.children(dims)):
+            _require_tensors(name, *each)
+        return
+    other = _first_other(result)
+    if other is not None:
+        text = f"`{name}` must only return Tensors, got type {other}. Did you mean to set out_dims= to None for output?"
+        raise ValueError(located(f"vmap({name}, ...): {text}"))
+
+
 def batch_results(name: str, out_dims: object) -> Check:
     """Return the check of the results of a function of one example: ValueError unless they are Tensors.
 
     Results with None in `out_dims` may be anything. `out_dims` fits the results, else ValueError or IndexError.
     """
 
-    def require_tensors(result: object, dims: object) -> None:
-        if dims is None:
-            return
-        if result is not None and tree.is_node(result) and tree.is_node(dims):
-            for each in zip(tree.children(result), tree.children(dims)):
-                require_tensors(*each)
-            return
-        other = _first_other(result)
-        if other is not None:
-            text = f"`{name}` must only return Tensors, got type {other}. Did you mean to set out_dims= to None for"
-            raise ValueError(located(f"vmap({name}, ...): {text} output?"))
-
     def check(result: object) -> None:
-        require_tensors(result, out_dims)
+        _require_tensors(name, result, out_dims)
         dims = _dims_of_leaves(of_one(out_dims, result), result)
         if dims is None:
             of_dims, of_result = tree.structure(out_dims), tree.structure(result)
