@@ -54,7 +54,7 @@ class _ModeState(threading.local):
     `level` is the dual level, in which Tensors have tangents. `unusual` says that a result needs more work than in the
     usual modes. `depth` is the number of eager derivatives of functions around this call, `sweep` the active backward
     pass. `retains_tape` says that a function is called row by row and this is not the last row: later rows use the tape
-    of `autograd.grad` again, so it is retained.
+    of `autograd.grad` again, so it is retained. `multithreading` is what `set_multithreading_enabled` has set.
     """
 
     enabled = True
@@ -69,6 +69,7 @@ class _ModeState(threading.local):
     unusual = False
     sweep: Any = None
     retains_tape = False
+    multithreading = True
 
     def update_unusual(self) -> None:
         """Update `unusual` after a change of the modes."""
@@ -291,6 +292,50 @@ class set_grad_enabled(ModeContext):
             STATE.enabled, STATE.inference, STATE.unusual = self._before
             self._before = None
         return super().__call__(fn)
+
+
+class set_multithreading_enabled:
+    """Set whether PyTorch's backward passes use several threads, from the call on or for a block.
+
+    Backward passes run in the thread that calls them in any case, so results are the same.
+
+    Parameters
+    ----------
+    mode : bool
+        Value of `is_multithreading_enabled`.
+
+    Examples
+    --------
+    >>> with set_multithreading_enabled(False):
+    ...     is_multithreading_enabled()
+    False
+    """
+
+    def __init__(self, mode: bool):
+        self._before = STATE.multithreading
+        STATE.multithreading = mode
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        STATE.multithreading = self._before
+
+
+def is_multithreading_enabled() -> bool:
+    """Return the value that `set_multithreading_enabled` has set in this thread.
+
+    Returns
+    -------
+    bool
+        True unless it was set.
+
+    Examples
+    --------
+    >>> is_multithreading_enabled()
+    True
+    """
+    return STATE.multithreading
 
 
 def _decorated(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:

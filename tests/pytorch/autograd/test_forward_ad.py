@@ -8,6 +8,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -233,6 +234,52 @@ def test_a_rule_for_tangents_updates_in_place_what_forward_does() -> None:
         updates = False
         with pytest.raises(RuntimeError, match="must modify the corresponding gradient inplace"):
             Doubled.apply(x)
+
+
+def test_primal_and_tangent_are_updated_apart() -> None:
+    x, t = tg.tensor([1.0, 2.0]), tg.tensor([5.0, 6.0])
+    with fw.dual_level():
+        d = fw.make_dual(x, t)
+        primal, tangent = fw.unpack_dual(d)
+        assert fw.unpack_dual(primal).tangent is None
+        primal.mul_(2.0)
+        assert fw.unpack_dual(d).tangent.tolist() == [5.0, 6.0]
+        tangent.mul_(10.0)
+        assert (x.tolist(), d.tolist()) == ([2.0, 4.0], [2.0, 4.0])
+        assert fw.unpack_dual(d).tangent.tolist() == [50.0, 60.0]
+        d[0] = d[1]
+        assert fw.unpack_dual(d).tangent.tolist() == [60.0, 60.0]
+        y = d.clone()
+        assert fw.unpack_dual(y.detach_() * 2.0).tangent is None
+        with pytest.raises(RuntimeError, match="a forward gradient at the same level"):
+            fw.make_dual(tg.zeros(2), d)
+        for args, out in (((d, x), tg.zeros(2)), ((x, x), d)):
+            with pytest.raises(RuntimeError, match="an out= function does not support forward mode"):
+                tg.add(*args, out=out)
+
+
+def _of_part(forward: Any, factor: int, t: Any) -> Any:
+    return forward(t[:]) if factor == 1 else forward(t) * factor
+
+
+@pytest.mark.parametrize("forward", [lambda x: x, lambda x: x[1:]], ids=["input", "view"])
+def test_a_rule_for_tangents_of_a_view_returns_a_view(forward: Any) -> None:
+    class Part(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return forward(x)
+
+        @staticmethod
+        def jvp(ctx: Any, t: Any) -> Any:
+            return rule(t)
+
+    with fw.dual_level():
+        x = fw.make_dual(tg.ones(3), tg.arange(3.0))
+        rule: Any = partial(_of_part, forward, 1)
+        assert fw.unpack_dual(Part.apply(x)).tangent.tolist() == forward(tg.arange(3.0)).tolist()
+        rule = partial(_of_part, forward, 2)
+        with pytest.raises(RuntimeError, match=r"forward is returning a view .* but the jvp is not returning a view"):
+            Part.apply(x)
 
 
 def test_nothing_is_left_of_a_level() -> None:

@@ -251,6 +251,11 @@ def test_no_grad_records_nothing_as_context_and_decorator() -> None:
     with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
         no_grad()(type("Decorated", (), {}))
     assert tg.autograd.grad_mode.no_grad is no_grad
+    tg.autograd.set_multithreading_enabled(False)
+    with tg.autograd.set_multithreading_enabled(True):
+        assert tg.autograd.is_multithreading_enabled()
+    assert not tg.autograd.is_multithreading_enabled()
+    tg.autograd.set_multithreading_enabled(True)
 
 
 def test_the_grad_mode_is_the_threads_own() -> None:

@@ -217,6 +217,28 @@ def test_in_place_view_methods_are_refused_where_updates_of_the_view_are(name: s
     getattr(z.view(-1), name)(*args)
 
 
+def test_views_in_inference_mode_have_the_history_of_their_base() -> None:
+    x = tg.ones((2, 3), requires_grad=True)
+    y = x * 2.0
+    with tg.inference_mode():
+        assert y.view(-1).requires_grad
+        assert not tg.ones(2, requires_grad=True).view(-1).requires_grad
+        y.transpose_(0, 1)
+    y.mul_(tg.arange(6.0).reshape(3, 2))
+    y.sum().backward()
+    assert x.grad.tolist() == [[0.0, 4.0, 8.0], [2.0, 6.0, 10.0]]
+
+
+@pytest.mark.parametrize("split", [lambda y: y.unsafe_split(2), lambda y: y.unsafe_chunk(2)])
+def test_parts_of_an_unsafe_split_may_be_updated(split: Any) -> None:
+    x = tg.arange(4.0).requires_grad_()
+    y = x * 1.0
+    first, second = split(y)
+    first.mul_(second)
+    (first.sum() + y.sum()).backward()
+    assert x.grad.tolist() == [3.0, 4.0, 1.0, 2.0]
+
+
 def test_a_view_of_inference_mode_cannot_be_updated_with_a_record() -> None:
     z = tg.ones(4, requires_grad=True) * 1.0
     with tg.inference_mode():

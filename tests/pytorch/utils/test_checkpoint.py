@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 import tracegrad as tg
-from tracegrad.torch.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
+from tracegrad.torch.utils.checkpoint import (
+    CheckpointError,
+    checkpoint,
+    checkpoint_sequential,
+    set_checkpoint_early_stop,
+)
 
 
 def model() -> Any:
@@ -108,6 +113,36 @@ def test_other_values_in_the_recomputation_are_an_error() -> None:
     x = tg.ones(3, requires_grad=True)
     y = checkpoint(lambda x: x[: next(sizes)].exp().sum(), x, use_reentrant=False)
     with pytest.raises(CheckpointError, match=r"different metadata .* tensor 0 has shape \(2,\) .* shape \(3,\)"):
+        y.backward()
+
+
+def test_recomputation_ends_early_unless_it_must_not() -> None:
+    runs: list[int] = []
+
+    def function(x: Any) -> Any:
+        y = x.exp()
+        runs.append(0)
+        for _ in range(next(extra)):
+            y = y.exp()
+        return y.clone()
+
+    for contexts, early_stop, expected in (
+        ((), True, 1),
+        ((), False, 2),
+        ((False,), True, 2),
+        ((False, True), False, 1),
+    ):
+        extra, x = iter([0, 0]), tg.ones(1, requires_grad=True)
+        with ExitStack() as stack:
+            for each in contexts:
+                stack.enter_context(set_checkpoint_early_stop(each))
+            y = checkpoint(function, x, use_reentrant=False, early_stop=early_stop)
+        runs.clear()
+        y.backward()
+        assert len(runs) == expected - 1
+    extra = iter([0, 1])
+    y = checkpoint(function, x, use_reentrant=False, early_stop=False)
+    with pytest.raises(CheckpointError, match="trying to save more tensors during recomputation"):
         y.backward()
 
 

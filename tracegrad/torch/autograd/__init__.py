@@ -6,7 +6,14 @@ from tracegrad.torch.autograd.anomaly_mode import detect_anomaly, set_detect_ano
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.gradcheck import gradcheck, gradgradcheck
 from tracegrad.torch.autograd.variable import Variable
-from tracegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from tracegrad.torch.modes import (
+    enable_grad,
+    inference_mode,
+    is_multithreading_enabled,
+    no_grad,
+    set_grad_enabled,
+    set_multithreading_enabled,
+)
 from tracegrad.torch.tape.backward.engine import backward, grad
 
 __all__ = [
@@ -23,7 +30,9 @@ __all__ = [
     "gradgradcheck",
     "graph",
     "inference_mode",
+    "is_multithreading_enabled",
     "no_grad",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]

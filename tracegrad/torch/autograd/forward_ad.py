@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tracegrad.errors import located
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.backward.dual import DualLevel, paused, set_tangent, tangent_of
+from tracegrad.torch.tape.backward.dual import DualLevel, paused, set_absent, set_tangent, tangent_of
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -27,6 +27,13 @@ __all__ = [
     "make_dual",
     "unpack_dual",
 ]
+
+
+def __getattr__(name: str) -> int:
+    # PyTorch's own programs read the number of the level; without one it is -1.
+    if name == "_current_level":
+        return -1 if STATE.level is None else 0
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -176,6 +183,13 @@ def make_dual(tensor: Array, tangent: Tensor, *, level: int | None = None) -> Ar
             raise TypeError(located(f"make_dual: the {name} must be a Tensor, got {type(x).__name__}"))
         if x.dtype.kind not in "fc":
             raise ValueError(located(f"Expected {name} to be floating point or complex, but got: {x.dtype}"))
+    if tangent_of(tangent) is not None:
+        raise RuntimeError(
+            located(
+                "Trying to set a tangent that has a forward gradient at the same level 0, which is not supported: "
+                "unpack_dual gives its primal."
+            )
+        )
     if tangent_of(tensor) is not None:
         raise RuntimeError(
             located(
@@ -218,7 +232,10 @@ def unpack_dual(tensor: Array, *, level: int | None = None) -> UnpackedDualTenso
         raise TypeError(located(f"unpack_dual: expected a Tensor, got {type(tensor).__name__}"))
     if STATE.level is None:
         return UnpackedDualTensor(tensor, None)
-    return UnpackedDualTensor(_view_of(tensor), tangent_of(tensor))
+    primal, tangent = _view_of(tensor), tangent_of(tensor)
+    if tangent is not None:
+        set_absent(primal)
+    return UnpackedDualTensor(primal, tangent)
 
 
 def _view_of(x: Array) -> Array:

@@ -162,6 +162,9 @@ def _push(
         before = dirty.get(id(out))
         if before is not None and (t is not before or before._counter[0] == versions[id(before)]):
             raise RuntimeError(located(_TANGENT_NOT_IN_PLACE))
+        if t is not None and _is_view_of(out, args) and isinstance(t, Recorded) and t._base is None and before is None:
+            text = "a view (or an input as-is) but the jvp is not returning a view"
+            raise RuntimeError(located(f"A custom Function's forward is returning {text}."))
         if t is not None and not (isinstance(out, Recorded) and out.dtype.kind in "fc" and id(out) not in constant):
             raise RuntimeError(
                 located(
@@ -171,6 +174,12 @@ def _push(
             )
         if isinstance(out, Recorded) and out.dtype.kind in "fc" and id(out) not in dirty:
             set_tangent(out, t)
+
+
+def _is_view_of(out: object, args: Sequence[object]) -> bool:
+    """Whether an output is a view of an argument, or of the base of one."""
+    base = out._base if isinstance(out, Recorded) else None
+    return base is not None and any(base is x or base is getattr(x, "_base", None) for x in args)
 
 
 _TANGENT_NOT_IN_PLACE = (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
-__all__ = ["checkpoint", "checkpoint_sequential", "noop_context_fn"]
+__all__ = ["checkpoint", "checkpoint_sequential", "noop_context_fn", "set_checkpoint_early_stop"]
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
@@ -43,6 +43,41 @@ def noop_context_fn() -> Contexts:
     2
     """
     return nullcontext(), nullcontext()
+
+
+class _Overrides:
+    """What contexts have set for all checkpoints; None: each call decides."""
+
+    early_stop: bool | None = None
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Set the argument `early_stop` of the calls of `checkpoint` in a block, whatever they pass.
+
+    Parameters
+    ----------
+    enable : bool
+        Whether recomputations end when all saved values are there.
+
+    Returns
+    -------
+    context manager
+        Context of the block.
+
+    Examples
+    --------
+    >>> from tracegrad import tensor
+    >>> x = tensor([1.0], requires_grad=True)
+    >>> with set_checkpoint_early_stop(False):
+    ...     y = checkpoint(lambda x: x.exp().log(), x, use_reentrant=False)
+    >>> y.backward()
+    """
+    before, _Overrides.early_stop = _Overrides.early_stop, enable
+    try:
+        yield
+    finally:
+        _Overrides.early_stop = before
 
 
 def checkpoint(
@@ -113,6 +148,8 @@ def checkpoint(
     if not is_grad_enabled() or active_recorder() is not None:
         with forward:
             return function(*args, **kwargs)
+    if _Overrides.early_stop is not None:
+        early_stop = _Overrides.early_stop
     frame = _Frame(function, args, kwargs, recompute, determinism_check == "default", early_stop, preserve_rng_state)
     with forward, frame.saving():
         return function(*args, **kwargs)
@@ -216,6 +253,9 @@ class _Frame:
         hooks = saved_tensors_hooks(pack, lambda tensor: tensor)
         with _drawing(self.rng), enable_grad(), self.context, hooks, suppress(_StopRecomputation):
             self.function(*args, **kwargs)
+        if self.checks and len(values) > self.count:
+            text = "trying to save more tensors during recomputation than during the original forward pass"
+            raise CheckpointError(located(f"torch.utils.checkpoint: {text}"))
         self.values = values
 
 

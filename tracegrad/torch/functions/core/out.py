@@ -83,6 +83,9 @@ def _still(name: str, out: object, args: tuple[object, ...]) -> tuple[Any, ...]:
                 "arguments requires grad."
             )
         )
+    if STATE.level is not None and any(getattr(x, "_dual", None) is not None for x in _leaves((out, args))):
+        text = "an out= function does not support forward mode, but one of the arguments has a tangent"
+        raise RuntimeError(located(f"{name}(): {text}"))
     return args
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tracegrad.avals import LITERALS, is_literal, weak_dtype
-from tracegrad.errors import located
+from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api import boolean_mask as numpy_chosen
 from tracegrad.numpy_api.duplicate_indices import replaced_nothing
 from tracegrad.numpy_api.joining import along, picked
@@ -120,14 +120,16 @@ def checked_index(name: str, x: Array, index: Array, dim: int) -> Array:
 
 
 @function("gather")
-def gather(input: Array, dim: int, index: ArrayLike) -> Array:
-    """Return the elements at `index` along `dim`: `x[index[i, j], j]` for dim 0.
+def gather(input: Array, dim: int, index: ArrayLike, *, sparse_grad: bool = False) -> Array:
+    """Return the elements at `index` along `dim`: `x[index[i, j], j]` for dim 0. UnsupportedError for `sparse_grad`.
 
     `index` has as many dimensions as the input, and is not larger in the other dimensions. The result has its shape.
 
     >>> gather(np.array([[1, 2], [3, 4]]), 1, np.array([[0, 0], [1, 0]])).tolist()
     [[1, 1], [4, 3]]
     """
+    if sparse_grad:
+        raise UnsupportedError(located("gather: sparse_grad is not supported; gradients are dense"))
     x, index = arrays(input, index)
     k = dim_of(dim, len(x.shape))
     index = checked_index("gather", x, index, k)

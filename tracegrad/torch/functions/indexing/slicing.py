@@ -108,7 +108,7 @@ def unbind(input: ArrayLike, dim: int = 0) -> tuple[Any, ...]:
     return parts
 
 
-@function("split", "unsafe_split")
+@function("split")
 def split(
     tensor: ArrayLike, split_size_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
 ) -> tuple[Operand, ...]:
@@ -124,17 +124,15 @@ def split(
     if not shape:
         raise size_error("split expects at least a 1-dimensional tensor")
     k = dim_of(dim, len(shape))
-    parts: tuple[Any, ...]
     if isinstance(split_size_or_sections, _SEQUENCES):
-        parts = split_with_sizes(x, split_size_or_sections, k)
-        return parts
+        return split_with_sizes(x, split_size_or_sections, k)
     n, each = shape[k], split_size_or_sections.__index__()
     if each < 0:
         raise size_error(f"split expects split_size be non-negative, but got split_size={each}")
     if each == 0 and n:
         raise size_error(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
     starts = range(0, n, each) if n else [0]
-    parts = stack_split.split(x, axis=k, bounds=(*starts, n))
+    parts: tuple[Any, ...] = stack_split.split(x, axis=k, bounds=(*starts, n))
     return parts
 
 
@@ -153,7 +151,7 @@ def split_with_sizes(input: ArrayLike, split_sizes: Sequence[int], dim: int = 0)
     return parts
 
 
-@function("chunk", "unsafe_chunk")
+@function("chunk")
 def chunk(input: ArrayLike, chunks: int, dim: int = 0) -> tuple[Array, ...]:
     """Split along `dim` into at most `chunks` parts of one size; the last one may be smaller.
 
@@ -168,6 +166,22 @@ def chunk(input: ArrayLike, chunks: int, dim: int = 0) -> tuple[Array, ...]:
     n = x.shape[dim_of(dim, len(x.shape))]
     parts: tuple[Any, ...] = split(x, -(-n // chunks) if n else [0] * chunks, dim)
     return parts
+
+
+@function("unsafe_split")
+def unsafe_split(tensor: ArrayLike, split_size_or_sections: int | list[int], dim: int = 0) -> tuple[Operand, ...]:
+    """Split as `split` does, into parts in separate memory, which may be updated in place."""
+    return _separate(split(tensor, split_size_or_sections, dim))
+
+
+@function("unsafe_chunk")
+def unsafe_chunk(input: ArrayLike, chunks: int, dim: int = 0) -> tuple[Operand, ...]:
+    """Split as `chunk` does, into parts in separate memory, which may be updated in place."""
+    return _separate(chunk(input, chunks, dim))
+
+
+def _separate(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([x.copy() if isinstance(x, np.ndarray) else linear.fresh(x, tag=0) for x in parts])
 
 
 @function("tensor_split")

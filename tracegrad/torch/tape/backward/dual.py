@@ -78,6 +78,11 @@ def set_tangent(x: Any, tangent: Array, root: bool = False) -> None:
     x._dual = Dual(tangent, root)
 
 
+def set_absent(x: Any) -> None:
+    """Give the view `x` no tangent: neither that of its base now, nor one by later updates in place."""
+    x._dual = Dual(None, root=True)
+
+
 # -- ops -----------------------------------------------------------------------------------------------------------
 def pushed(op: Op, operands: Sequence[object], params: Mapping[str, object], outs: Any, node: Any) -> None:
     """Compute the tangents of an op's results (one, or a tuple), and set them there and on saved values of `node`."""

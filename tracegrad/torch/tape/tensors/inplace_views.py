@@ -34,15 +34,17 @@ def _method(name: str, fn: Callable[..., object], node: str) -> Callable[..., ob
 def _become(x: Any, name: str, node: str, step: Callable[[Any], Any]) -> Any:
     _check(x, name)
     whole = _whole(x) if x._base is None and any(r() is not None for r in x._views or ()) else x
-    # If `x` has a node, the view needs an edge to it in `no_grad` too.
-    mode, STATE.enabled = STATE.enabled, STATE.enabled or (x._edge is not None and not STATE.inference)
+    # If `x` has a node, the view needs an edge to it in `no_grad` and inference mode too.
+    mode, inference, unusual = STATE.enabled, STATE.inference, STATE.unusual
+    if x._edge is not None:
+        STATE.enabled, STATE.inference, STATE.unusual = True, False, STATE.is_unusual(False)
     try:
         view = step(whole)
         if view is whole:
             view = shapes.reshape(whole, whole.shape)
         view = named(node, view)
     finally:
-        STATE.enabled = mode
+        STATE.enabled, STATE.inference, STATE.unusual = mode, inference, unusual
     x.array = view.array
     if x._base is not None or whole is not x:
         if whole is not x:

@@ -140,7 +140,8 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     @property
     def requires_grad(self) -> bool:
         """Whether operations on this Tensor are recorded, or on the base of this view."""
-        return self._requires or (self._base is not None and self._base._requires)
+        base = self._base
+        return self._requires or (base is not None and base._requires and base._counter is not None)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -254,7 +255,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         """Make this Tensor a leaf."""
         if self._base is not None:
             raise RuntimeError(located("Can't detach views in-place. Use detach() instead"))
-        self._edge, self._requires = None, False
+        self._edge, self._requires, self._dual = None, False, None
         return self
 
     def clone(self, *, memory_format: object = None) -> Self:
