@@ -74,3 +74,61 @@ with torch.inference_mode():
     print(torch.is_inference_mode_enabled())
 for result in results:
     print(result, result.requires_grad)
+
+# --- results that are views of mapped arguments
+x, y = torch.arange(24.0).reshape(2, 3, 4), torch.arange(24.0, requires_grad=True).reshape(2, 3, 4)
+functions = {
+    "identity": lambda a: a,
+    "transpose": lambda a: a.T,
+    "select": lambda a: a[1],
+    "slice": lambda a: a[:, 1:3],
+    "split": lambda a: a.split(2),
+    "unbind": lambda a: a.unbind(-1),
+    "reshape": lambda a: a.reshape(-1),
+    "unsqueeze": lambda a: a.unsqueeze(0).expand(3, *a.shape),
+    "product": lambda a: a * 1,
+}
+for name, function in functions.items():
+    for dims in (0, 1):
+        result = torch.vmap(function, dims, dims)(x)
+        first = result if isinstance(result, torch.Tensor) else result[0]
+        print(name, first.shape, first is x or first._base is x._base)
+        first = torch.vmap(function, dims)(y)
+        print((first if isinstance(first, torch.Tensor) else first[0]).requires_grad)
+torch.vmap(lambda a: a[0], out_dims=-1)(x).mul_(10)
+print(x)
+
+# --- updates of what is not mapped
+x, y, z = torch.arange(6.0).reshape(3, 2), torch.zeros(2), torch.arange(4.0).reshape(2, 2)
+w = torch.tensor([2.0, 3.0], requires_grad=True)
+
+
+def step(a, shared):
+    y.add_(1.0)
+    y[0] = 5.0
+    z[1].mul_(y)
+    shared.copy_(y)
+    return a * y + z.sum() * shared
+
+
+print(torch.vmap(step, in_dims=(0, None))(x, w.detach().clone()), y, z)
+error(lambda: torch.vmap(lambda a: y.copy_(a))(x), first="vmap: inplace arithmetic")
+gradient = torch.vmap(lambda ct: torch.autograd.grad(w * w, w, ct)[0])(torch.eye(2))
+print(gradient, torch.vmap(lambda a: torch.autograd.grad((w**3).sum(), w)[0] * a)(x))
+
+# --- the memory of an example
+x = torch.arange(12.0).reshape(2, 3, 2)
+seen = []
+
+
+def note(a):
+    seen.append((a.stride(), a.is_contiguous(), a.contiguous().is_contiguous()))
+    return a
+
+
+for dim in (0, 1, -1):
+    torch.vmap(note, dim)(x)
+torch.vmap(torch.vmap(note), 1)(torch.zeros(2, 3, 4, 5))
+print(seen)
+y = torch.zeros(3, 4, 2)
+print(torch.vmap(lambda a: a.view(2, 4).add_(1.0).sum(1))(y), y.sum())

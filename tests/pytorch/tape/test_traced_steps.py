@@ -219,3 +219,38 @@ def test_a_result_that_depends_on_a_new_leaf_is_computed_plainly() -> None:
     loss.backward()
     assert p.grad.tolist() == [1.0, 2.0]
     assert w.grad.tolist() == [1.0, 6.0]
+
+
+VIEWS: dict[str, Any] = {
+    "index": lambda x: x[0],
+    "slices": lambda x: x[:, 1:].T,
+    "parts": lambda x: x.split(1)[1],
+    "reshaped": lambda x: x.view(-1)[2:4],
+    "updated": lambda x: (x.mul_(2.0), x[1])[1],
+    "view_is_updated": lambda x: x[1].add_(1.0),
+    "in_a_container": lambda x: {"a": (x.unsqueeze(0), 1)}["a"][0],
+    "of_a_new_value": lambda x: (x * 2.0)[0],
+    "detached": lambda x: x[0].detach(),
+    "without_gradients": lambda x: tg.no_grad()(lambda: x[0])(),
+}
+
+
+@pytest.mark.parametrize("leaf", [False, True], ids=["constant", "of a leaf"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_of_an_argument_is_one_of_the_caller(name: str, leaf: bool) -> None:
+    results = []
+    for call in (VIEWS[name], tg.trace(VIEWS[name])):
+        for _ in range(3):  # the last by the fast path
+            w = tg.arange(1.0, 7.0).reshape(2, 3).requires_grad_(leaf)
+            x = w * 1.0
+            result = call(x)
+            known = result._base is x, result.requires_grad, result.tolist()
+            if leaf and result._requires:
+                (result * result).sum().backward()
+            if result._base is x:
+                with tg.no_grad():
+                    x.mul_(3.0)
+            results.append((*known, result.tolist(), None if w.grad is None else w.grad.tolist()))
+    if name == "detached":  # a copy in a traced function
+        results = [each[1:3] for each in results]
+    assert all(each == results[0] for each in results)

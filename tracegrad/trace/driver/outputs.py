@@ -229,6 +229,10 @@ class Outputs:
         outside = self.builder.tensors.real_of(x)
         if outside is not None:
             return SourceTemplate(outside.source)
+        view = x._as_view_of_outside()
+        if view is not None:
+            outside, make, how = view
+            return CallTemplate(make, [SourceTemplate(outside.source), *map(ConstantTemplate, how)])
         if x.requires_grad and x.is_leaf:
             self._leaves.append(x)
             is_param = ConstantTemplate(getattr(x, "_is_param", False))

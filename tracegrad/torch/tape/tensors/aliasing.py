@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.numpy_api.lazy.stride_tricks import view_of_indices
-from tracegrad.ops.core.op import Op
+from tracegrad.ops.core.op import Carrier, Op
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.composite_trace import Recipe
 
@@ -94,6 +94,37 @@ def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
         rest, step = rest
         steps.append(partial(_applied, *step) if step.__class__ is tuple else step)
     return tuple(steps[::-1])
+
+
+def constant_steps(view: Any) -> tuple[Any, ...] | None:
+    """Return the steps from the base to a view, for `retraced`; None if traced values are among their parameters."""
+    steps, rest = [], view._steps
+    while rest is not None:
+        rest, step = rest
+        parts = step[1:] if step.__class__ is tuple else (step.args, step.keywords) if type(step) is partial else None
+        if parts is None or _holds_carrier(parts):
+            return None
+        steps.append(step)
+    return tuple(steps[::-1])
+
+
+def _holds_carrier(x: object) -> bool:
+    if isinstance(x, dict):
+        x = tuple(x.values())
+    elif isinstance(x, slice):
+        x = (x.start, x.stop, x.step)
+    return any(map(_holds_carrier, x)) if isinstance(x, tuple | list) else isinstance(x, Carrier)
+
+
+def retraced(x: Any, steps: Sequence[Any], records: bool) -> Any:
+    """Return the view of `x` that these steps lead to, made in a mode that `records` it or not."""
+    mode, STATE.enabled = STATE.enabled, records
+    try:
+        for step in steps:
+            x = _applied(*step, x) if step.__class__ is tuple else step(x)
+    finally:
+        STATE.enabled = mode
+    return x
 
 
 def _applied(op: Op, params: Mapping[str, object], *args: Array) -> Any:

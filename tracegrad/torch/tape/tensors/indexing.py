@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -185,7 +186,7 @@ def get_item(x: Any, index: Any) -> Any:
         out = x._like(picked.copy())  # NumPy returns a scalar, not a view
     else:
         out = x._like(picked)
-        aliasing.register(out, x, lambda y: y[entries])
+        aliasing.register(out, x, partial(_again, entries))
     node = None
     if x._requires and STATE.enabled and not STATE.inference:
         node = _new(cls)
@@ -195,8 +196,12 @@ def get_item(x: Any, index: Any) -> Any:
     if STATE.unusual:
         x._unusually(out, node)
         if STATE.level is not None:
-            dual.mapped(x, [out], [lambda y: y[entries]])
+            dual.mapped(x, [out], [partial(_again, entries)])
     return out
+
+
+def _again(entries: Any, x: Any) -> Any:
+    return x[entries]
 
 
 def _plain(index: Any) -> Any:

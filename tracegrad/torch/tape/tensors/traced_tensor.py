@@ -19,6 +19,7 @@ from tracegrad.torch.functions.core.dims import as_pytorchs
 from tracegrad.torch.functions.core.promotion import in_one_dtype
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.tensors import aliasing
 from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
@@ -62,6 +63,18 @@ class TracedTensor(Tensor):
         if self._outside is not None and not self._outside.read:
             self._outside.replaces()
         self._local_grad = self._lift(value) if isinstance(value, Recorded) else value
+
+    def _as_view_of_outside(self) -> tuple[Any, Callable[..., Any], tuple[object, ...]] | None:
+        """Return the trace's record of the outside Tensor that this one is a view of, and how each call makes the view.
+
+        None if it is no such view, or if its index is a value of the trace.
+        """
+        base, records = self._base, self._kind_of_view != "no_grad"
+        if base is None or base._outside is None or (base._requires and records != self._requires):
+            return None
+        same = tuple(base.shape) == tuple(base._outside.node.aval.shape)
+        steps = aliasing.constant_steps(self) if same else None
+        return None if steps is None else (base._outside, aliasing.retraced, (steps, records))
 
     def _reached(self) -> None:
         if self._outside is not None:
