@@ -454,6 +454,36 @@ def test_saved_values_are_freed_by_a_backward_pass() -> None:
         y.backward(tg.tensor(np.ones(3)))
 
 
+def test_saved_values_are_freed_by_their_first_use_where_a_function_says_so() -> None:
+    def backward(ctx: Any, g: Any) -> Any:
+        x, *_ = ctx.saved_tensors
+        reference = weakref.ref(x)
+        del x
+        assert reference() is None
+        if again:
+            _ = ctx.saved_tensors
+        return g
+
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward), "clear_saved_tensors_on_access": True}
+    cls = type("Cleared", (Function,), body)
+    again = False
+    cls.apply(leaf() * 1.0).sum().backward()
+    again = True
+    with pytest.raises(RuntimeError, match="can only be accessed once"):
+        cls.apply(leaf() * 1.0).sum().backward()
+
+
+def test_a_view_that_a_call_updates_is_freed_without_the_garbage_collector() -> None:
+    view = (leaf() * 1.0)[1:]
+    reference = weakref.ref(Doubled.apply(view))
+    del view
+    assert reference() is None
+
+
 def test_a_call_is_freed_without_the_garbage_collector() -> None:
     x = leaf()
     gc.disable()

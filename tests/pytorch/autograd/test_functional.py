@@ -416,7 +416,7 @@ ERRORS: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] 
             (lambda x: x.sum(), x3(), ones(2)),
             {},
             RuntimeError,
-            "v has invalid size: should be Size([3]) but got Size([2]).",
+            "v has invalid size: should be torch.Size([3]) but got torch.Size([2]).",
         )
         for f in (jvp, vhp, hvp)
     ],
@@ -425,7 +425,7 @@ ERRORS: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] 
         (lambda x: (x, x), x3(), (ones(3), ones(2))),
         {},
         RuntimeError,
-        "Entry 1 in v has invalid size: should be Size([3]) but got Size([2]).",
+        "Entry 1 in v has invalid size: should be torch.Size([3]) but got torch.Size([2]).",
     ),
     (
         vjp,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracegrad as tg
+from tracegrad.errors import UnsupportedError
 
 START = np.array([0.3, 0.7, 1.1, 1.6, 2.0, 2.4])
 
@@ -237,6 +238,51 @@ def test_parts_of_an_unsafe_split_may_be_updated(split: Any) -> None:
     first.mul_(second)
     (first.sum() + y.sum()).backward()
     assert x.grad.tolist() == [3.0, 4.0, 1.0, 2.0]
+
+
+def test_a_tensor_takes_another_shape_in_its_memory() -> None:
+    x = tg.arange(6.0)
+    assert x.resize_(2, 2).tolist() == [[0.0, 1.0], [2.0, 3.0]]
+    assert x.resize_((2, 2))._version == 1
+    assert x.resize_as_(tg.zeros(2, 3)).tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert (x.resize_(8)[:6].tolist(), x._version) == ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 3)
+    assert (x.resize_(0).tolist(), x.resize_(()).shape) == ([], ())
+    y = tg.zeros(3)
+    row = y[1:]
+    for refused, error in (
+        (lambda: x.resize_(-1), RuntimeError),
+        (lambda: tg.ones(2, requires_grad=True).resize_(3), RuntimeError),
+        (lambda: row.resize_(1), UnsupportedError),
+        (lambda: y.resize_(1), UnsupportedError),
+        (lambda: tg.trace(lambda z: z.resize_(3))(tg.zeros(2)), UnsupportedError),
+    ):
+        with pytest.raises(error):
+            refused()
+
+
+def test_a_leaf_takes_the_memory_of_another_tensor() -> None:
+    w, x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True), tg.ones(2)
+    edge, y = tg.autograd.graph.get_gradient_edge(w), w * 2.0
+    for refused, error, text in (
+        (lambda: w.set_(x), RuntimeError, "a leaf Variable that requires grad"),
+        (lambda: y.set_(x), UnsupportedError, "is not recorded"),
+        (lambda: x.set_(w), UnsupportedError, "is not recorded"),
+        (lambda: x.set_(tg.zeros(2, dtype=tg.int64)), RuntimeError, "Could not set tensor of type Long"),
+        (lambda: x.set_([1.0]), TypeError, "must be a Tensor"),
+    ):
+        with pytest.raises(error, match=text):
+            refused()
+    with tg.no_grad():
+        w.set_(w[1:])
+    (w * w).sum().backward()
+    assert (w.grad.tolist(), w._version) == ([4.0, 6.0], 1)
+    with pytest.raises(RuntimeError, match="appears to not have been used in the graph"):
+        tg.autograd.grad(y.sum(), w, retain_graph=True)
+    assert tg.autograd.grad(y.sum(), edge)[0].tolist() == [2.0, 2.0, 2.0]
+    z = tg.zeros(1).set_(x)
+    z.mul_(5.0)
+    assert (x.tolist(), x._version, z._version) == ([5.0, 5.0], 0, 2)
+    assert z.set_().shape == (0,)
 
 
 def test_a_view_of_inference_mode_cannot_be_updated_with_a_record() -> None:

@@ -85,6 +85,8 @@ class Function:
 
     # Whether the code runs untraced at each call of a traced function, instead of being recorded.
     opaque = False
+    # Whether the first use of `ctx.saved_tensors` frees them.
+    clear_saved_tensors_on_access = False
     # As in PyTorch; batches need no rule of the class, because the methods are called on batched values.
     generate_vmap_rule = False
     # Whether equal arguments of an opaque call have equal results. The first argument identifies the function.
@@ -98,7 +100,8 @@ class Function:
         # As in PyTorch, the node class belongs to this module, not to the user's.
         members = {"__slots__": (), "__module__": __name__, "_forward_cls": cls}
         cls._backward_cls = type(name, (FunctionNode,), members)
-        cls._context_cls = type(name, (FunctionCtx,), {"__module__": __name__})
+        clears = cls.clear_saved_tensors_on_access
+        cls._context_cls = type(name, (FunctionCtx,), {"__module__": __name__, "_clears": clears})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(

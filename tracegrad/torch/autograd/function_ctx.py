@@ -30,6 +30,10 @@ NOT_RETURNED = (
 )
 
 
+# Replaces the saved values that the first use of them has freed.
+_ACCESSED: Any = type("Accessed", (), {})()
+
+
 class FunctionCtx:
     """Context of `forward` (or `setup_context`) and `backward` of a `Function`; any attribute can be set on it.
 
@@ -40,6 +44,8 @@ class FunctionCtx:
     materialize_grads = True
     # Whether `backward` receives zeros for outputs marked as non-differentiable.
     _materialize_non_diff_grads = True
+    # Whether the first use of `saved_tensors` frees them: `clear_saved_tensors_on_access` of the function.
+    _clears = False
     to_save: tuple[Any, ...] = ()
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
@@ -84,7 +90,14 @@ class FunctionCtx:
             return self._for_forward
         if self._saved is RELEASED:
             raise RuntimeError(located(SECOND_TIME))
-        return tuple([x.unpack(self._node()) if x.__class__ is SavedTensor else x for x in self._saved])
+        if self._saved is _ACCESSED:
+            raise RuntimeError(
+                located("saved_tensors can only be accessed once if clear_saved_tensors_on_access is set")
+            )
+        saved = tuple([x.unpack(self._node()) if x.__class__ is SavedTensor else x for x in self._saved])
+        if self._clears:
+            self._saved = _ACCESSED
+        return saved
 
     @property
     def saved_variables(self) -> tuple[object, ...]:

@@ -128,6 +128,8 @@ def call_on_tape(cls: Any, args: tuple[Tensor, ...], owner: Recorded) -> Any:
             owner._unusually(owner, node)
     if any(t is not None for t in tangents):
         _push(cls, context, args, tangents, shown)
+    if context.dirty_tensors or context.non_differentiable:
+        context.dirty_tensors = context.non_differentiable = ()  # or the node would hold its own results
     return tuple(shown) if isinstance(result, tuple) else shown[0]
 
 

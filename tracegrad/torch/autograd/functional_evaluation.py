@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracegrad.avals import Size
 from tracegrad.errors import located
 from tracegrad.torch.functions.indexing.joining import stack
 from tracegrad.torch.tape.backward import engine
@@ -187,7 +188,7 @@ def _check_shapes(vs: Tensors, like: Tensors, is_tuple: bool) -> None:
         if v.shape != x.shape:
             entry = f"Entry {i} in " if is_tuple else ""
             raise RuntimeError(
-                located(f"{entry}v has invalid size: should be Size({list(x.shape)}) but got Size({list(v.shape)}).")
+                located(f"{entry}v has invalid size: should be {Size(x.shape)} but got {Size(v.shape)}.")
             )
 
 

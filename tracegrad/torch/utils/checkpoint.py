@@ -253,9 +253,6 @@ class _Frame:
         hooks = saved_tensors_hooks(pack, lambda tensor: tensor)
         with _drawing(self.rng), enable_grad(), self.context, hooks, suppress(_StopRecomputation):
             self.function(*args, **kwargs)
-        if self.checks and len(values) > self.count:
-            text = "trying to save more tensors during recomputation than during the original forward pass"
-            raise CheckpointError(located(f"torch.utils.checkpoint: {text}"))
         self.values = values
 
 

@@ -6,6 +6,7 @@ become views of a new base.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.core.op import named
+from tracegrad.torch.functions.core.dims import integers, type_name
+from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.indexing import shapes
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tensors import inplace_updates
 
 if TYPE_CHECKING:
-    from tracegrad.typing import Array
+    from tracegrad.typing import Array, NDArray
 
 
 def _method(name: str, fn: Callable[..., object], node: str) -> Callable[..., object]:
@@ -91,6 +94,34 @@ def set_shape(x: Any, shape: object) -> None:
     _become(x, "reshape_", "ViewBackward0", lambda whole: shapes.reshape(whole, sizes))
 
 
+def _check_alone(x: Any, name: str, allowed: object) -> None:
+    """Raise unless `x` has an ndarray, no base, and no view other than `allowed`."""
+    inplace_updates.check(x, False)
+    if not isinstance(x.array, np.ndarray) or getattr(x, "_outside", None) is not None:
+        raise UnsupportedError(located(f"{name} inside a traced function is not supported"))
+    others = [view for r in x._views or () if (view := r()) is not None and view is not allowed]
+    if x._base is not None or others:
+        raise UnsupportedError(located(f"{name} of a view, or of a Tensor that has views, is not supported"))
+
+
+def _resized_array(array: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """Return an array of this shape in the memory from the first element of `array` on, or a longer copy of it."""
+    count = math.prod(shape)
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if owner.dtype == array.dtype and owner.flags.c_contiguous:
+        start = (array.ctypes.data - owner.ctypes.data) // array.itemsize if array.size else 0
+        memory = owner.reshape(-1)[start:]
+    else:
+        memory = array.reshape(-1)
+    if memory.size < count:
+        longer = np.zeros(count, array.dtype)
+        longer[: memory.size] = memory
+        memory = longer
+    return memory[:count].reshape(shape)
+
+
 class BecomesView:
     """Methods that make a Tensor a view of its old value."""
 
@@ -104,6 +135,51 @@ class BecomesView:
         """`squeeze`, in place: this Tensor becomes the view."""
         node = f"SqueezeBackward{3 if dim is None else 5 if isinstance(dim, tuple | list) else 4}"
         return _become(self, "squeeze_", node, lambda x: shapes.squeeze(x, dim))
+
+    def resize_(self: Any, *sizes: Any, memory_format: object = None) -> Any:
+        """Give this Tensor another shape, with the elements in its memory, and undefined ones after them.
+
+        RuntimeError if it requires grad; UnsupportedError for views, for Tensors with views, and in a trace.
+        """
+        check_format("resize_", memory_format)
+        shape = integers(sizes)
+        if self.requires_grad and not STATE.inference:
+            raise RuntimeError(located("cannot resize variables that require grad"))
+        if min(shape, default=0) < 0:
+            raise RuntimeError(located(f"resize_: sizes must not be negative, got {shape}"))
+        if shape != tuple(self.shape):
+            _check_alone(self, "resize_", None)
+            self.array = _resized_array(self.array, shape)
+            inplace_updates.bump(self)
+        return self
+
+    def resize_as_(self: Any, the_template: Any, *, memory_format: object = None) -> Any:
+        """Give this Tensor the shape of another one, as `resize_` does."""
+        return self.resize_(tuple(the_template.shape), memory_format=memory_format)
+
+    def set_(self: Any, source: Any = None) -> Any:
+        """Take the memory and shape of `source`, a Tensor of this dtype; without it, become empty.
+
+        RuntimeError for another dtype, and for a leaf that requires grad, except in `no_grad`. UnsupportedError for
+        other recorded calls, views, Tensors with views, and in a trace.
+        """
+        if source is not None and not hasattr(source, "_edge"):
+            raise TypeError(located(f"set_: the source must be a Tensor, got {type(source).__name__}"))
+        new = np.empty(0, self.dtype) if source is None else source.array
+        if new.dtype != self.dtype:
+            names = type_name(new.dtype), type_name(self.dtype)
+            raise RuntimeError(located("Could not set tensor of type {} to a tensor of type {}".format(*names)))
+        if STATE.enabled and (self._edge or getattr(source, "_requires", False)):
+            raise UnsupportedError(
+                located("set_ is not recorded; call it in no_grad, or on what does not require grad")
+            )
+        inplace_updates.check(self, STATE.enabled and self._requires)
+        _check_alone(self, "set_", source)
+        if source is not None and source._base is self:
+            source._base, source._steps = None, None
+        self.array, self._views, self._edge, self._accumulator = new, None, None, None
+        inplace_updates.bump(self)
+        return self
 
     def _resized(self: Any, shape: tuple[int, ...]) -> Any:
         """Allocate separate memory of another shape, with undefined values."""
