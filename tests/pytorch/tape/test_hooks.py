@@ -218,6 +218,19 @@ def test_hooks_of_what_a_pass_to_some_inputs_does_not_reach_do_not_run() -> None
     assert seen == ["all", "h", "all", "h", "x", "all"]
 
 
+def test_hooks_on_an_output_that_no_gradient_reaches_get_none_if_another_output_has_one() -> None:
+    x = _leaf(1.0, 2.0)
+    a, b = (x * 1.0).unbind()
+    seen: list[Any] = []
+    a.register_hook(seen.append)
+    graph.register_multi_grad_hook([a, b], seen.append)
+    b.backward(retain_graph=True)
+    assert seen == [None, [None, tg.ones(())]]
+    a.register_hook(lambda ct: tg.ones(()))
+    with pytest.raises(RuntimeError, match="can't replace a None gradient with a non-None value"):
+        b.backward()
+
+
 def test_functions_queued_in_a_pass_run_after_its_gradients_are_written() -> None:
     engine = tg.autograd.Variable._execution_engine
     x, seen = _leaf(1.0), []

@@ -229,15 +229,20 @@ class Sweep:
         return x.array
 
     def observed(self, node: Node, ct: Any) -> Any:
-        """Return the arrived cotangent after the hooks of Tensors; store it if it is retained or wanted."""
+        """Return the arrived cotangent after the hooks of Tensors; store it if it is retained or wanted.
+
+        A hook on an output of a node with several at which no cotangent arrived receives None.
+        """
         slots = ct if node.is_multi_result else {0: ct}
         hooks = node.hooks
         wanted = self.wanted.get(node, ())
-        for number in sorted(slots):
-            before = x = slots[number]
+        for number in sorted(slots if hooks is None else {**hooks.tensor, **slots}):
+            before = x = slots.get(number)
             if hooks is not None:
                 for hook in list(hooks.tensor.get(number, {}).values()):
                     x = self.replaced(x, hook, hook(self.shown(x)))
+                if x is None:  # no cotangent arrived at this output of the node
+                    continue
                 if number in hooks.retained:
                     self.retain(node, number, hooks.retained[number](), x)
             if number in wanted:  # as in PyTorch: before its hooks if the pass continues from here
@@ -245,10 +250,12 @@ class Sweep:
             slots[number] = x
         return slots if node.is_multi_result else slots[0]
 
-    def replaced(self, ct: Array, hook: Callable[..., object], result: object) -> Any:
+    def replaced(self, ct: Any, hook: Callable[..., object], result: object) -> Any:
         """Return the cotangent after a hook on a Tensor, which may have replaced it."""
         if result is None:
             return ct
+        if ct is None:
+            raise RuntimeError(located("can't replace a None gradient with a non-None value"))
         _fits(hook, unmasked(ct), result)
         return self.plain(result)
 
