@@ -140,7 +140,7 @@ def test_numpy_cannot_take_a_traced_array_behind_the_back_of_the_trace():
     [
         (lambda: tg.grad(3), TypeError, "grad takes a function, got a int"),
         (lambda: tg.trace([]), TypeError, "trace takes a function, got a list"),
-        (lambda: tg.trace(tg.ones(2, 2)), TypeError, "got a Tensor; the trace of a matrix is"),
+        (lambda: tg.trace(np.ones((2, 2))), TypeError, "got a ndarray; the trace of a matrix is"),
         (lambda: tg.grad(f, argnums="x"), TypeError, "argnums must be an int or a tuple of ints, got 'x'"),
         (lambda: tg.grad(f, argnums=()), TypeError, "argnums must be"),
         (lambda: tg.grad(f, argnums=(0, 0))(X, 1.0), ValueError, r"argnums names an argument twice: \(0, 0\)"),

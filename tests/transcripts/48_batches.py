@@ -116,6 +116,20 @@ error(lambda: torch.vmap(lambda a: y.copy_(a))(x), first="vmap: inplace arithmet
 gradient = torch.vmap(lambda ct: torch.autograd.grad(w * w, w, ct)[0])(torch.eye(2))
 print(gradient, torch.vmap(lambda a: torch.autograd.grad((w**3).sum(), w)[0] * a)(x))
 
+# --- what depends on the values of one example
+x = torch.arange(6.0).reshape(3, 2)
+for function in (lambda a: a if a.sum() > 3 else -a, lambda a: a[a > 2]):
+    try:
+        torch.vmap(function)(x)
+    except RuntimeError as error_of_values:
+        print(str(error_of_values)[:50])
+
+# --- the trace of a matrix
+x = torch.arange(8.0).reshape(2, 2, 2)
+print(torch.trace(x[1]), torch.vmap(torch.trace)(x), torch.func.grad(torch.trace)(x[0]))
+print(torch.vmap(torch.func.grad(lambda a: torch.func.grad(torch.trace)(a * a).sum()))(x))
+error(lambda: torch.trace(x), until="matrix")
+
 # --- the memory of an example
 x = torch.arange(12.0).reshape(2, 3, 2)
 seen = []

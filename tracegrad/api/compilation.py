@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
+from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.reroll import loop_detector, roll
 from tracegrad.scipy_api.registry import add_homes
 from tracegrad.trace.builder.hooks import HOOKS
@@ -111,6 +112,8 @@ def trace(
     once per trace. Results differ from NumPy's by rounding only. If the compiler fails in another thread, NumPy
     evaluates the calls, and a `PerformanceWarning` is issued.
 
+    Of a Tensor, `trace` is PyTorch's function: the sum of the diagonal of a matrix.
+
     A result may take the memory of a donated array of the same shape and dtype. A training step
     `params = step(params, x)` then allocates nothing. The content of a donated array is undefined after the call, for
     every reference to it. Views, read-only arrays and arrays that share memory with another argument are not
@@ -130,6 +133,9 @@ def trace(
     options |= {"donate_argnums": donate_argnums, "donate_argnames": donate_argnames}
     if fun is None:
         return lambda f: trace(f, **options)
+    if isinstance(fun, TensorCarrier):
+        matrix: Any = fun
+        return matrix.trace()
     require_callable(fun, "trace")
     require_options("trace", (tiered, optimize))
     return Traced(fun, **options)

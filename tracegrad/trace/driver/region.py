@@ -342,10 +342,19 @@ class Region(TraceBuilder):
     def observe(self, x: Any, query: str) -> Any:
         known = self.known_outside(x.node)
         if known is None:
-            raise NoValueError(
-                located(f"{query} of a value inside {self.description}, which has no value yet: {_instead(query)}")
-            )
+            text = f"{query} of a value inside {self.description}, which has no value yet: {_instead(query)}"
+            raise NoValueError(located(f"{self._refusal(query)}{text}"))
         return self.outer.observe(known, query)
+
+    def _refusal(self, query: str) -> str:
+        """The sentence that begins PyTorch's error, for examples of Tensors."""
+        if not self.is_of_examples or not any(getattr(x, "of_tensor", False) for x in self.likes.values()):
+            return ""
+        if query == "bool()":
+            return "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. "
+        if query in ("a boolean index", COUNT_QUERY):
+            return "vmap: We do not support batching operators that can output dynamic shape. "
+        return ""
 
     def holds(self, x: Any) -> bool:
         known = self.known_outside(x.node)
