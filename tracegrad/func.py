@@ -17,7 +17,11 @@ from tracegrad.transform_support import check, derived, require_callable
 from tracegrad.transforms import tensor_rules, vjp_function
 
 if TYPE_CHECKING:
-    from tracegrad.torch.nn.functional_call import functional_call, stack_module_state
+    from tracegrad.torch.nn.functional_call import (
+        functional_call,
+        replace_all_batch_norm_modules_,
+        stack_module_state,
+    )
     from tracegrad.traced_function import Traced
 
 __all__ = [
@@ -30,6 +34,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "replace_all_batch_norm_modules_",
     "stack_module_state",
     "vjp",
     "vmap",
@@ -480,7 +485,7 @@ def functionalize(func: Function, *, remove: str = "mutations") -> Function:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("functional_call", "stack_module_state"):
+    if name in ("functional_call", "replace_all_batch_norm_modules_", "stack_module_state"):
         from tracegrad.torch.nn import functional_call as stateless
 
         return getattr(stateless, name)

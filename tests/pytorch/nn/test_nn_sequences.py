@@ -11,7 +11,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad import nn
-from tracegrad.func import functional_call, stack_module_state, vmap
+from tracegrad.func import functional_call, grad, replace_all_batch_norm_modules_, stack_module_state, vmap
 from tracegrad.trace.sources import class_patching
 
 F = nn.functional
@@ -182,3 +182,21 @@ def test_many_models_run_at_once_by_their_stacked_states() -> None:
         stack_module_state([made(), made().train()])
     with pytest.raises(RuntimeError, match="same class"):
         stack_module_state([nn.ReLU(), nn.Tanh()])
+    nets[1].get_parameter(next(iter(params))).requires_grad_(False)
+    with pytest.raises(RuntimeError, match=r"from each model to have the same \.requires_grad"):
+        stack_module_state(nets)
+
+
+def test_batch_normalizations_without_running_statistics_have_gradients_of_each_sample() -> None:
+    net = replace_all_batch_norm_modules_(nn.Sequential(nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3), nn.Flatten()))
+    params, x = dict(net.named_parameters()), tg.randn(4, 1, 2, 6)
+
+    def loss(p: Any, row: Any) -> Any:
+        return functional_call(net, p, (row,)).pow(3).sum()
+
+    each = vmap(grad(loss), in_dims=(None, 0))(params, x)
+    for k, row in enumerate(x):
+        for name, expected in grad(loss)(params, row).items():
+            np.testing.assert_allclose(each[name][k].detach(), expected.detach(), rtol=1e-9, atol=1e-12)
+    assert not list(net.buffers())
+    assert not net.eval()[1].track_running_stats

@@ -1,4 +1,4 @@
-"""Stateless calls of modules: `functional_call` and `stack_module_state` of `tracegrad.func`."""
+"""Stateless calls of modules: the functions of modules in `tracegrad.func`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.registry import FUNCTIONS
+from tracegrad.torch.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 
 if TYPE_CHECKING:
     from tracegrad.torch.nn.module import Module
 
 
-__all__ = ["functional_call", "stack_module_state"]
+__all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 
 _stack = FUNCTIONS["stack"]
 
@@ -185,6 +186,33 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str,
         name: _stacked(name, [model.get_buffer(name) for model in models]) for name, _ in models[0].named_buffers()
     }
     return params, buffers
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Remove the running statistics of all batch normalizations in a module, which `vmap` could not update.
+
+    Parameters
+    ----------
+    root : Module
+        Module, which is changed.
+
+    Returns
+    -------
+    Module
+        The module `root`. Its batch normalizations use the statistics of each batch, also in evaluation.
+
+    Examples
+    --------
+    >>> from tracegrad.torch.nn import BatchNorm1d, Sequential
+    >>> net = replace_all_batch_norm_modules_(Sequential(BatchNorm1d(2)))
+    >>> print(net[0].running_mean, net[0].track_running_stats)
+    None False
+    """
+    for module in root.modules():
+        if isinstance(module, BatchNorm1d | BatchNorm2d | BatchNorm3d) and module.track_running_stats:
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
 
 
 def _stacked(name: str, xs: list[Any]) -> Any:
