@@ -146,3 +146,55 @@ torch.vmap(torch.vmap(note), 1)(torch.zeros(2, 3, 4, 5))
 print(seen)
 y = torch.zeros(3, 4, 2)
 print(torch.vmap(lambda a: a.view(2, 4).add_(1.0).sum(1))(y), y.sum())
+
+# --- the batching rule of a Function
+told = []
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(x, factors):
+        return x * factors[0] + factors[1]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0], *inputs[1])
+
+    @staticmethod
+    def backward(ctx, ct):
+        return ct * ctx.saved_tensors[1], None
+
+    @staticmethod
+    def vmap(info, in_dims, x, factors):
+        told.append((info.batch_size, info.randomness, in_dims, x.shape, factors[0].shape))
+        return x * 10.0 * factors[0].reshape(-1, 1) + factors[1], 0
+
+
+class Rule(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return rule(x)
+
+
+x, factors = torch.arange(6.0).reshape(3, 2), (torch.arange(3.0), torch.tensor(1.0))
+dims = (0, (0, None))
+print(torch.vmap(Scaled.apply, dims)(x, factors), told.pop())
+print(torch.vmap(lambda a, b: 2 * Scaled.apply(a.sin(), b), dims, randomness="same")(x, factors), told.pop())
+y = x.clone().requires_grad_()
+(torch.vmap(lambda a, b: Scaled.apply(a * a, b).sum(), dims)(y, factors) * x[:, 0]).sum().backward()
+print(y.grad, len(told))
+print(Scaled.apply(x[0], (x[1], x[2])), torch.vmap(lambda a: a * Scaled.apply(x[0], (x[1], x[2])))(x), len(told))
+for written in (lambda x: x, lambda x: (x, 0, 0), lambda x: (x, (0,)), lambda x: ([x], (0,))):
+    rule = written
+    error(lambda: torch.vmap(Rule.apply)(x), until=" with pytree" if rule(1) in (1, (1, 0, 0)) else " tuple.")
+for written in (lambda x: (x.T, 1), lambda x: ((x[0], x), (None, 0)), lambda x: ({"a": x * 2}, 0)):
+    rule = written
+    print(torch.vmap(Rule.apply)(x))

@@ -17,6 +17,7 @@ from tracegrad.ops.core.op import dispatch_operand
 from tracegrad.ops.core.recorders import active_recorder
 from tracegrad.torch.autograd.function_ctx import FunctionCtx
 from tracegrad.torch.autograd.function_in_trace import call_in_graph
+from tracegrad.torch.autograd.function_of_examples import call_by_batching_rule
 from tracegrad.torch.autograd.function_on_tape import FunctionNode, call_on_tape
 from tracegrad.torch.autograd.function_opaque import is_traced, opaque_backward, opaque_forward
 from tracegrad.torch.autograd.once_differentiable import once_differentiable
@@ -39,6 +40,8 @@ class Function:
 
     Attributes
     ----------
+    generate_vmap_rule : bool
+        PyTorch's word that the methods can be called on batched values, which is so without it, too.
     opaque : bool
         False by default: a traced function records the methods. True: the methods run untraced, at each call and at
         each iteration of a loop, on Tensors or ndarrays with values. They may then call SciPy and other libraries.
@@ -198,6 +201,26 @@ class Function:
             located("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
         )
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        """Compute the outputs for a batch, as a rule for `vmap`. Without it, `forward` is recorded for one example.
+
+        Parameters
+        ----------
+        info : VmapInfo
+            The number of examples `batch_size`, and `randomness`.
+        in_dims : tuple of int or None
+            The batch dimension of each argument, 0; None for an argument that is not mapped.
+        *args
+            Arguments of `forward`, as whole batches.
+
+        Returns
+        -------
+        tuple
+            Outputs, and the batch dimension of each; None for an output that is the same for all examples.
+        """
+        raise NotImplementedError(located("You must implement the vmap staticmethod, or generate_vmap_rule = True."))
+
     # -- calling -----------------------------------------------------------------------------------------------
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -221,6 +244,9 @@ class Function:
                 return cls.computed(cls._context_cls(), args)
         if not isinstance(owner, Recorded):
             return call_in_graph(cls, tuple([x.exact() if hasattr(x, "exact") else x for x in args]), owner)
+        by_rule = call_by_batching_rule(cls, args) if cls.vmap is not Function.vmap and is_traced(owner) else None
+        if by_rule is not None:
+            return by_rule[0]
         args = tuple(map(entered, args))
         known = [x for x in args if isinstance(x, Recorded)]
         # Ops recorded in a region are differentiated later, as a graph.

@@ -23,6 +23,7 @@ from tracegrad import tree
 from tracegrad.avals import LITERALS, Aval, aval_of, supported
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Graph, GraphNode, GraphValue, recording, replay
+from tracegrad.ir.batch import replay_batched
 from tracegrad.ir.builder import sliced
 from tracegrad.numpy_api.boolean_mask import COUNT_QUERY
 from tracegrad.ops import DispatchLevel, TensorCarrier
@@ -279,14 +280,26 @@ class Region(TraceBuilder):
 
     def drawn(self, value: Any) -> Any:
         """The stand-in of random numbers that were drawn in the enclosing trace."""
-        if self.example_draws.randomness != "different":
-            return self.lift(value)
-        node = GraphNode(None, (), (), Aval(value.shape[1:], value.dtype))
-        self.captured[value.node, 0] = value, node
+        return self.lift(value) if self.example_draws.randomness != "different" else self.example_of(value)
+
+    def example_of(self, value: Any) -> Any:
+        """The stand-in of the example in `value`, an array or a Tensor of the enclosing trace with a row for each."""
+        outside = value.array if isinstance(value, TensorCarrier) else value
+        node = GraphNode(None, (), (), Aval(outside.shape[1:], outside.dtype))
+        self.captured[outside.node, id(value) if outside is not value else 0] = value, node
         self.mapped.add(node)
         result = self._standing(node, value, "")
-        result.layout_inputs = UNKNOWN if len(node.aval.shape) > 1 else 0
+        array = result.array if isinstance(result, TensorCarrier) else result
+        array.layout_inputs = UNKNOWN if len(node.aval.shape) > 1 else 0
         return result
+
+    def batches(self, nodes: Sequence[GraphNode]) -> tuple[list[Any], list[bool]]:
+        """The values of these nodes for all examples, in the enclosing trace, and which of them have a row for each."""
+        inputs = [*self.inputs, *(parameter for _, parameter in self.captured.values())]
+        values = [*(self.likes[x].x for x in self.inputs), *(value for value, _ in self.captured.values())]
+        flags = [x in self.mapped or x in self.likes for x in inputs]
+        with self.outer.outside(), at_their_lines():
+            return replay_batched(sliced(inputs, self.nodes, nodes), self.example_draws.size, flags, values)
 
     def _standing(self, node: GraphNode, like: object, frozen: str) -> Any:
         weak = type(like) in _DTYPES or getattr(like.array if isinstance(like, TensorCarrier) else like, "weak", False)
