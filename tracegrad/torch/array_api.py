@@ -141,7 +141,7 @@ fft = SimpleNamespace(**{name: _of_numpys("fft", name) for name in _FFT.split()}
 
 
 # -- functions that differ from NumPy's ----------------------------------------------------------------------------
-def asarray(obj: Any, /, *, dtype: Any = None, device: object = None, copy: bool | None = None) -> Any:
+def asarray(obj: object, /, *, dtype: DTypeLike = None, device: object = None, copy: bool | None = None) -> Any:
     """Convert numbers, nested sequences of numbers, or an array to a Tensor.
 
     Parameters
@@ -172,7 +172,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: object = None, copy: bool
             return obj.clone() if copy else obj  # type: ignore[attr-defined]
         if copy is False:
             raise ValueError(located("Unable to avoid copy while creating an array as requested."))
-        return obj.to(np.dtype(dtype))  # type: ignore[attr-defined]
+        output: Tensor = obj.to(np.dtype(dtype))  # type: ignore[attr-defined]
+        return output
     result = np.asarray(obj, dtype=dtype)
     if copy is False:
         return factories.from_numpy(result)
@@ -184,7 +185,7 @@ def _on_cpu(device: object) -> None:
         raise ValueError(located(f"there is no device {device!r}; the only one is 'cpu'"))
 
 
-def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Any:
+def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """Make a Tensor of an object that another library exports by DLPack.
 
     Parameters
@@ -201,10 +202,11 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     Tensor
         Tensor with these elements.
     """
-    return asarray(np.from_dlpack(x), device=device, copy=copy)
+    result: Tensor = asarray(np.from_dlpack(x), device=device, copy=copy)
+    return result
 
 
-def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True, device: DeviceLike = None) -> Any:
+def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True, device: DeviceLike = None) -> Tensor:
     """Convert a Tensor to another dtype.
 
     Parameters
@@ -223,7 +225,8 @@ def astype(x: Array, dtype: DTypeLike, /, *, copy: bool = True, device: DeviceLi
     Tensor
         Converted Tensor.
     """
-    return asarray(x, dtype=dtype, device=device, copy=True if copy and x.dtype == np.dtype(dtype) else None)
+    result: Tensor = asarray(x, dtype=dtype, device=device, copy=True if copy and x.dtype == np.dtype(dtype) else None)
+    return result
 
 
 def can_cast(from_: DType | type, to: DType | type, /) -> bool:
@@ -272,7 +275,7 @@ linalg.qr = _qr
 vars(fft).update({name: _frequencies(name) for name in ("fftfreq", "rfftfreq")})
 
 
-def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Sort the elements along an axis.
 
     Parameters
@@ -291,7 +294,8 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
     Tensor
         Sorted elements.
     """
-    return sorting.sort(x, axis, descending)[0]
+    result: Tensor = sorting.sort(x, axis, descending)[0]
+    return result
 
 
 def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
@@ -323,7 +327,7 @@ def _unique(x: Array) -> tuple[Any, Any, Any, Any]:
     return values, indices, inverse.reshape(x.shape), counts
 
 
-def unique_all(x: Any, /) -> Any:
+def unique_all(x: Tensor, /) -> Any:
     """Return the different values, and where they occur.
 
     Parameters
@@ -357,7 +361,7 @@ def unique_counts(x: Tensor, /) -> Any:
     return return_type("unique_counts", "values", "counts")(values, counts)
 
 
-def unique_inverse(x: Any, /) -> Any:
+def unique_inverse(x: Tensor, /) -> Any:
     """Return the different values, and the number of the value of each element.
 
     Parameters
@@ -374,7 +378,7 @@ def unique_inverse(x: Any, /) -> Any:
     return return_type("unique_inverse", "values", "inverse_indices")(values, inverse)
 
 
-def unique_values(x: Array, /) -> Any:
+def unique_values(x: Array, /) -> Tensor:
     """Return the different values.
 
     Parameters
@@ -387,7 +391,8 @@ def unique_values(x: Array, /) -> Any:
     Tensor
         Values in ascending order.
     """
-    return _to_tensors(_unique(x)[0])
+    result: Tensor = _to_tensors(_unique(x)[0])
+    return result
 
 
 # -- inspection of the namespace -----------------------------------------------------------------------------------

@@ -15,8 +15,10 @@ from tracegrad.torch.functions.core.operands import as_array
 from tracegrad.torch.functions.core.out import with_out
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import tensor
+from tracegrad.typing import Axes
 
 if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
     from tracegrad.typing import Array, DeviceLike, DTypeLike
 
 
@@ -86,8 +88,9 @@ def _described(call: Callable[..., object], name: str, over: str, length: str, d
 def _of_one(name: str) -> Callable[..., object]:
     numpys = getattr(np.fft, name)
 
-    def call(input: Array, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
-        return numpys(as_array(input), n, dim, norm)
+    def call(input: Array, n: int | None = None, dim: int = -1, norm: str | None = None) -> Array:
+        result: Array = numpys(as_array(input), n, dim, norm)
+        return result
 
     length = "n : int, optional\n    Length of the dimension."
     return _described(call, name, " along a dimension", length, "dim : int, default -1\n    Dimension.")
@@ -96,13 +99,14 @@ def _of_one(name: str) -> Callable[..., object]:
 def _of_several(name: str, default: tuple[int, int] | None) -> Callable[..., object]:
     numpys = getattr(np.fft, f"{name[:-1]}n")
 
-    def call(input: Array, s: Sequence[int] | None = None, dim: Any = default, norm: str | None = None) -> Any:
+    def call(input: Array, s: Sequence[int] | None = None, dim: Any = default, norm: str | None = None) -> Array:
         x = as_array(input)
         if dim is None:
             dim = tuple(range(len(x.shape))) if s is None else tuple(range(-len(s), 0))
         dims = (dim,) if isinstance(dim, int) else tuple(dim)
         sizes = None if s is None else tuple([x.shape[d] if n == -1 else n for n, d in zip(s, dims)])
-        return numpys(x, sizes, dims, norm)
+        result: Array = numpys(x, sizes, dims, norm)
+        return result
 
     length = "s : sequence of int, optional\n    Lengths of the dimensions; -1 keeps a length."
     dims = f"dim : int or sequence of int, default {default}\n    Dimensions; by default all, or as many as `s` has."
@@ -116,7 +120,7 @@ fftn, ifftn, rfftn, irfftn = [_of_several(name, None) for name in ("fftn", "ifft
 
 def fftfreq(
     n: int, d: float = 1.0, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """Return the frequencies of `fft`.
 
     Parameters
@@ -147,7 +151,7 @@ def fftfreq(
 
 def rfftfreq(
     n: int, d: float = 1.0, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """Return the frequencies of `rfft`.
 
     Parameters
@@ -176,12 +180,12 @@ def rfftfreq(
     return _frequencies(np.fft.rfftfreq(n, d), dtype, device, requires_grad)
 
 
-def _frequencies(values: object, dtype: DTypeLike, device: DeviceLike, requires_grad: bool) -> Any:
+def _frequencies(values: object, dtype: DTypeLike, device: DeviceLike, requires_grad: bool) -> Tensor:
     kind = get_default_dtype() if dtype is None else dtype
     return tensor(values, dtype=kind, device=device, requires_grad=requires_grad)
 
 
-def fftshift(input: Any, dim: Any = None) -> Array:
+def fftshift(input: Array, dim: Axes = None) -> Array:
     """Move the frequency 0 to the middle.
 
     Parameters
@@ -204,7 +208,7 @@ def fftshift(input: Any, dim: Any = None) -> Array:
     return np.fft.fftshift(as_array(input), dim)
 
 
-def ifftshift(input: Any, dim: Any = None) -> Array:
+def ifftshift(input: Array, dim: Axes = None) -> Array:
     """Undo `fftshift`.
 
     Parameters

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.torch.tape.tensors.dtypes import DTYPES, bfloat16
+from tracegrad.typing import DTypeLike
 
 __all__ = [
     "autocast",
@@ -62,7 +63,9 @@ class autocast(ContextDecorator):
     dtype('float32')
     """
 
-    def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None):
+    def __init__(
+        self, device_type: str, dtype: DTypeLike = None, enabled: bool = True, cache_enabled: bool | None = None
+    ):
         if not isinstance(device_type, str):
             text = f"Expected `device_type` of type `str`, got: `{type(device_type)}`"
             raise ValueError(located(text))

@@ -99,7 +99,7 @@ class GradScaler:
             return type(outputs)(*scaled) if hasattr(outputs, "_fields") else type(outputs)(scaled)
         raise ValueError(located("outputs must be a Tensor or an iterable of Tensors"))
 
-    def unscale_(self, optimizer: Any) -> None:
+    def unscale_(self, optimizer: Optimizer) -> None:
         """Divide the gradients of the optimizer's parameters by the factor; RuntimeError if it has been done."""
         if not self._enabled:
             return
@@ -126,7 +126,7 @@ class GradScaler:
                 infinite = bad if infinite is None else infinite + bad
         return infinite
 
-    def step(self, optimizer: Any, *args: Any, **kwargs: object) -> Any:
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Step the optimizer if all gradients are finite, and return its result.
 
         The gradients are divided by the factor first, unless `unscale_` has done it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Size
@@ -17,6 +18,7 @@ from tracegrad.torch.tape.tensors.factories import eye, full_like
 from tracegrad.torch.tape.tensors.ranges import arange
 
 if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import Constraint
     from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
@@ -34,9 +36,9 @@ class Categorical(ProbsOrLogits):
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}  # noqa: RUF012
     has_enumerate_support = True
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None):
         name = one_of_two(probs, logits)
-        values = logits if probs is None else probs
+        values: Any = logits if probs is None else probs
         if len(values.shape) < 1:
             raise ValueError(located(f"`{name}` parameter must be at least one-dimensional."))
         if probs is None:
@@ -47,37 +49,40 @@ class Categorical(ProbsOrLogits):
         super().__init__(values.shape[:-1], validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.integer_interval(0, self._num_events - 1)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return full_like(self._param[..., 0], math.nan)
 
     @property
-    def mode(self) -> Any:
-        return self.probs.argmax(-1)
+    def mode(self) -> Tensor:
+        result: Tensor = self.probs.argmax(-1)
+        return result
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return full_like(self._param[..., 0], math.nan)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw integers: the first of independent exponential times with these rates."""
         shape = (*self._extended_shape(sample_shape), self._num_events)
         with no_grad():
-            return (draws.exponential(shape, self._param.dtype) / self.probs).argmin(-1)
+            result: Tensor = (draws.exponential(shape, self._param.dtype) / self.probs).argmin(-1)
+            return result
 
-    def log_prob(self, value: Tensor) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         index, logits = FUNCTIONS["broadcast_tensors"](value.long().unsqueeze(-1), self.logits)
         return logits.gather(-1, index[..., :1]).squeeze(-1)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         logits = self.logits.clamp(min=float(finfo(self.logits.dtype).min))
-        return -(logits * self.probs).sum(-1)
+        result: Tensor = -(logits * self.probs).sum(-1)
+        return result
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         return enumerated(self._num_events, self._batch_shape, "int64", expand)
 
 
@@ -86,25 +91,25 @@ class OfCategorical(Distribution):
 
     _categorical: Categorical
 
-    def _begin_categorical(
-        self, probs: Tensor | float | None, logits: Tensor | float | None, validate_args: bool | None
-    ) -> None:
+    def _begin_categorical(self, probs: Tensor | None, logits: Tensor | None, validate_args: bool | None) -> None:
         self._categorical = Categorical(probs, logits)
         shape = self._categorical.param_shape
         Distribution.__init__(self, shape[:-1], shape[-1:], validate_args)
 
     @property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """Logarithms of the probabilities."""
-        return self._categorical.logits
+        result: Tensor = self._categorical.logits
+        return result
 
     @property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """Probabilities."""
-        return self._categorical.probs
+        result: Tensor = self._categorical.probs
+        return result
 
     @property
-    def _param(self) -> Any:
+    def _param(self) -> Tensor:
         return self._categorical._param
 
     @property
@@ -112,7 +117,7 @@ class OfCategorical(Distribution):
         """Shape of the parameter."""
         return self._categorical.param_shape
 
-    def _one_hot(self, index: Tensor) -> Any:
+    def _one_hot(self, index: Tensor) -> Tensor:
         classes = arange(self._event_shape[0])
         return (index.unsqueeze(-1) == classes).to(self._param.dtype)
 
@@ -129,32 +134,32 @@ class OneHotCategorical(OfCategorical):
     support = constraints.one_hot
     has_enumerate_support = True
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None):
         self._begin_categorical(probs, logits, validate_args)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.probs
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self._one_hot(self.probs.argmax(-1))
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self._one_hot(self._categorical.sample(sample_shape))
 
-    def log_prob(self, value: Tensor) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return self._categorical.log_prob(value.argmax(-1))
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return self._categorical.entropy()
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         n = self._event_shape[0]
         values = eye(n, dtype=self._param.dtype).reshape((n, *(1,) * len(self._batch_shape), n))
         return values.expand((n, *self._batch_shape, n)) if expand else values
@@ -173,7 +178,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
     has_rsample = True
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.sample(sample_shape) + (self.probs - self.probs.detach())
 
 
@@ -187,34 +192,40 @@ class Multinomial(OfCategorical):
 
     arg_constraints = Categorical.arg_constraints
 
-    def __init__(self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        total_count: int = 1,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ):
         if not isinstance(total_count, int):
             raise NotImplementedError("inhomogeneous total_count is not supported")
         self.total_count = total_count
         self._begin_categorical(probs, logits, validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.multinomial(self.total_count)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.probs * self.total_count
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.total_count * self.probs * (1 - self.probs)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self._one_hot(self._categorical.sample((self.total_count, *sample_shape))).sum(0)
 
-    def log_prob(self, value: Tensor) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         ways = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
         never = (value == 0) & (self.logits == -math.inf)
         return ways + FUNCTIONS["where"](never, 0.0, self.logits * value).sum(-1)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         n = self.total_count
         counts = Binomial(n, probs=self.probs)
         support = counts.enumerate_support(expand=False)[1:]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from tracegrad.torch.distributions.joined_transforms import StackTransform
     from tracegrad.torch.distributions.transform import IndependentTransform, Transform
+    from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
 __all__ = ["ConstraintRegistry", "biject_to", "transform_to"]
@@ -46,11 +47,12 @@ class ConstraintRegistry:
         self._registry[constraint] = factory
         return factory
 
-    def __call__(self, constraint: Any) -> Any:
+    def __call__(self, constraint: Any) -> Transform:
         factory = self._registry.get(type(constraint))
         if factory is None:
             raise NotImplementedError(f"Cannot transform {type(constraint).__name__} constraints")
-        return factory(constraint)
+        result: Transform = factory(constraint)
+        return result
 
 
 biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
@@ -94,7 +96,7 @@ def _between(constraint: Any) -> Transform:
     )
 
 
-def _is_zero(bound: Any) -> bool:
+def _is_zero(bound: Tensor | float) -> bool:
     return isinstance(bound, int | float) and bound == 0
 
 
@@ -109,7 +111,7 @@ def _softmax(constraint: Constraint) -> Transform:
 
 
 @_registered(constraints.lower_cholesky, registries=[transform_to])
-def _cholesky(constraint: Constraint) -> Any:
+def _cholesky(constraint: Constraint) -> Transform:
     return transforms.LowerCholeskyTransform()
 
 
@@ -130,7 +132,7 @@ def _of_parts(registry: ConstraintRegistry) -> None:
         base = registry(constraint.base_constraint)
         return transforms.IndependentTransform(base, constraint.reinterpreted_batch_ndims)
 
-    def cat(constraint: _CatConstraint) -> Any:
+    def cat(constraint: _CatConstraint) -> Transform:
         parts = [registry(c) for c in constraint.cseq]
         return transforms.CatTransform(parts, constraint.dim, constraint.lengths)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.linalg.matrices import eigvalsh
@@ -49,6 +49,8 @@ __all__ = [
     "unit_interval",
 ]
 
+Fact = TypeVar("Fact")
+
 
 class Constraint:
     """Set of values. A subclass defines `check`, and may set `is_discrete` and `event_dim`.
@@ -61,7 +63,7 @@ class Constraint:
     is_discrete: Any = False
     event_dim: Any = 0
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Tell for each event in `value` whether it is in the set, as booleans."""
         raise NotImplementedError
 
@@ -73,20 +75,20 @@ class Constraint:
 class _Dependent(Constraint):
     """Support that depends on parameters, and is only known for a distribution."""
 
-    def __init__(self, *, is_discrete: bool = NotImplemented, event_dim: Any = NotImplemented):
+    def __init__(self, *, is_discrete: bool = NotImplemented, event_dim: int = NotImplemented):
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
     @property
-    def is_discrete(self) -> Any:
+    def is_discrete(self) -> bool:
         """Whether the set is discrete; NotImplementedError if that depends on the parameters."""
         return self._known(self._is_discrete, "is_discrete")
 
     @property
-    def event_dim(self) -> Any:
+    def event_dim(self) -> int:
         """Number of dimensions of an event; NotImplementedError if that depends on the parameters."""
         return self._known(self._event_dim, "event_dim")
 
-    def _known(self, value: Any, name: str) -> object:
+    def _known(self, value: Fact, name: str) -> Fact:
         if value is NotImplemented:
             raise NotImplementedError(f".{name} cannot be determined statically")
         return value
@@ -97,14 +99,14 @@ class _Dependent(Constraint):
             event_dim=self._event_dim if event_dim is NotImplemented else event_dim,
         )
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         raise ValueError("Cannot determine validity of dependent constraint")
 
 
 class _DependentProperty(property, _Dependent):
     """Property whose value is a constraint; on the class it is a dependent constraint."""
 
-    def __init__(self, fn: Any = None, *, is_discrete: bool = NotImplemented, event_dim: Any = NotImplemented):
+    def __init__(self, fn: Any = None, *, is_discrete: bool = NotImplemented, event_dim: int = NotImplemented):
         super().__init__(fn)
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
@@ -123,7 +125,7 @@ def is_dependent(constraint: Constraint) -> bool:
 
 # -- numbers -------------------------------------------------------------------------------------------------------
 class _RealNumbers(Constraint):
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return value == value
 
     def __repr__(self) -> str:
@@ -135,7 +137,7 @@ class _TwoValues(Constraint):
 
     is_discrete = True
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return (value == 0) | (value == 1)
 
     def __repr__(self) -> str:
@@ -147,7 +149,7 @@ class _Bounded(Constraint):
 
     _bounds: tuple[str, ...]
 
-    def __init__(self, *bounds: Any, **named: Any):
+    def __init__(self, *bounds: Tensor | float, **named: Tensor | float):
         self.__dict__.update(zip(self._bounds, bounds), **named)
         if set(self.__dict__) != set(self._bounds) or len(bounds) > len(self._bounds):
             raise TypeError(f"{type(self).__name__[1:]} takes {' and '.join(self._bounds)}")
@@ -174,41 +176,41 @@ class _UpperBound(_Bounded):
 
 
 class _Interval(_TwoBounds):
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return (self.lower_bound <= value) & (value <= self.upper_bound)
 
 
 class _HalfOpenInterval(_TwoBounds):
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return (self.lower_bound <= value) & (value < self.upper_bound)
 
 
 class _IntegerInterval(_TwoBounds):
     is_discrete = True
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return (value % 1 == 0) & (self.lower_bound <= value) & (value <= self.upper_bound)
 
 
 class _GreaterThan(_LowerBound):
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return self.lower_bound < value
 
 
 class _GreaterThanEq(_LowerBound):
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return self.lower_bound <= value
 
 
 class _IntegerGreaterThan(_LowerBound):
     is_discrete = True
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return (value % 1 == 0) & (value >= self.lower_bound)
 
 
 class _LessThan(_UpperBound):
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return value < self.upper_bound
 
 
@@ -219,7 +221,7 @@ class _OneHot(Constraint):
     is_discrete = True
     event_dim = 1
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return ((value == 0) | (value == 1)).all(-1) & value.sum(-1).eq(1)
 
 
@@ -228,7 +230,7 @@ class _Simplex(Constraint):
 
     event_dim = 1
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6)
 
 
@@ -238,10 +240,10 @@ class _Counts(Constraint):
     is_discrete = True
     event_dim = 1
 
-    def __init__(self, upper_bound: Any):
+    def __init__(self, upper_bound: Tensor | float):
         self.upper_bound = upper_bound
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
 
     def __repr__(self) -> str:
@@ -252,50 +254,52 @@ class _Counts(Constraint):
 class _LowerTriangular(Constraint):
     event_dim = 2
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return (value.tril() == value).all(-1).all(-1)
 
 
 class _LowerCholesky(_LowerTriangular):
     """Lower triangular matrices with a positive diagonal."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return super().check(value) & (value.diagonal(dim1=-2, dim2=-1) > 0).all(-1)
 
 
 class _CorrCholesky(_LowerCholesky):
     """Cholesky factors of correlation matrices: their rows have norm 1, up to rounding."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         tolerance = finfo(value.dtype).eps * value.shape[-1] * 10
         rows = value.square().sum(-1)
-        return ((rows - 1).abs() <= tolerance).all(-1) & super().check(value)
+        result: Tensor = ((rows - 1).abs() <= tolerance).all(-1) & super().check(value)
+        return result
 
 
 class _Square(Constraint):
     event_dim = 2
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         return full(value.shape[:-2], value.shape[-2] == value.shape[-1])
 
 
 class _Symmetric(_Square):
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         square = super().check(value)
         if value.shape[-2] != value.shape[-1]:
             return square
-        return FUNCTIONS["isclose"](value, value.mT, atol=1e-6).all(-1).all(-1)
+        result: Tensor = FUNCTIONS["isclose"](value, value.mT, atol=1e-6).all(-1).all(-1)
+        return result
 
 
 class _PositiveSemidefinite(_Symmetric):
     _smallest_exclusive = False
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         symmetric = super().check(value)
         if not symmetric.all():
             return symmetric
         smallest = eigvalsh(value.detach())[..., 0]
-        return smallest > 0 if self._smallest_exclusive else smallest >= 0
+        return smallest > 0 if self._smallest_exclusive else smallest >= 0  # type: ignore[return-value]  # of a Tensor
 
 
 class _PositiveDefinite(_PositiveSemidefinite):
@@ -306,20 +310,22 @@ class _PositiveDefinite(_PositiveSemidefinite):
 class _IndependentConstraint(Constraint):
     """Events of another constraint, with more dimensions of a value in one event."""
 
-    def __init__(self, base_constraint: Any, reinterpreted_batch_ndims: int):
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int):
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
 
     @property
-    def is_discrete(self) -> Any:
+    def is_discrete(self) -> bool:
         """Whether the set is discrete."""
-        return self.base_constraint.is_discrete
+        result: bool = self.base_constraint.is_discrete
+        return result
 
     @property
-    def event_dim(self) -> Any:
+    def event_dim(self) -> int:
         """Number of dimensions of an event."""
-        return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
+        result: int = self.base_constraint.event_dim + self.reinterpreted_batch_ndims
+        return result
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         result = self.base_constraint.check(value)
         if len(result.shape) < self.reinterpreted_batch_ndims:
             expected = self.event_dim
@@ -346,20 +352,22 @@ class MixtureSameFamilyConstraint(Constraint):
     MixtureSameFamilyConstraint(Real())
     """
 
-    def __init__(self, base_constraint: Any):
+    def __init__(self, base_constraint: Constraint):
         self.base_constraint = base_constraint
 
     @property
-    def is_discrete(self) -> Any:
+    def is_discrete(self) -> bool:
         """Whether the set is discrete."""
-        return self.base_constraint.is_discrete
+        result: bool = self.base_constraint.is_discrete
+        return result
 
     @property
-    def event_dim(self) -> Any:
+    def event_dim(self) -> int:
         """Number of dimensions of an event."""
-        return self.base_constraint.event_dim
+        result: int = self.base_constraint.event_dim
+        return result
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         """Tell for each event whether all components contain it."""
         result = self.base_constraint.check(value.unsqueeze(-1 - self.event_dim))
         return result.all(-1)
@@ -371,7 +379,7 @@ class MixtureSameFamilyConstraint(Constraint):
 class _Joined(Constraint):
     """Constraints of the parts of a value along a dimension."""
 
-    def __init__(self, cseq: Sequence[Any], dim: int = 0):
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0):
         if not all(isinstance(c, Constraint) for c in cseq):
             raise AssertionError("all elements of cseq must be constraints")
         self.cseq, self.dim = list(cseq), dim
@@ -382,26 +390,28 @@ class _Joined(Constraint):
         return any(c.is_discrete for c in self.cseq)
 
     @property
-    def event_dim(self) -> Any:
+    def event_dim(self) -> int:
         """Largest number of dimensions of an event of the parts."""
-        return max(c.event_dim for c in self.cseq)
+        result: int = max(c.event_dim for c in self.cseq)
+        return result
 
 
 class _CatConstraint(_Joined):
     """Constraints of parts of these lengths along a dimension."""
 
-    def __init__(self, cseq: Sequence[Any], dim: int = 0, lengths: Sequence[int] | None = None):
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None):
         super().__init__(cseq, dim)
         self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.cseq):
             raise AssertionError("lengths and cseq must have the same length")
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         parts, start = [], 0
         for constraint, length in zip(self.cseq, self.lengths):
             parts.append(constraint.check(value.narrow(self.dim, start, length)))
             start += length
-        return FUNCTIONS["cat"](parts, self.dim)
+        result: Tensor = FUNCTIONS["cat"](parts, self.dim)
+        return result
 
     def __repr__(self) -> str:
         return "Cat()"
@@ -410,9 +420,10 @@ class _CatConstraint(_Joined):
 class _StackConstraint(_Joined):
     """Constraints of the elements of a dimension."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Tensor) -> Tensor:
         parts = [c.check(value.select(self.dim, k)) for k, c in enumerate(self.cseq)]
-        return FUNCTIONS["stack"](parts, self.dim)
+        result: Tensor = FUNCTIONS["stack"](parts, self.dim)
+        return result
 
     def __repr__(self) -> str:
         return "Stack()"

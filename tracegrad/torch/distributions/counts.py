@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Size
@@ -25,11 +26,11 @@ from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import zeros_like
 from tracegrad.torch.tape.tensors.random import binomial, poisson, rand
 from tracegrad.torch.tape.tensors.ranges import arange
+from tracegrad.typing import DTypeLike
 
 if TYPE_CHECKING:
     from tracegrad.torch.distributions.constraints import _IntegerInterval
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array, Shape
 
 
 __all__ = ["Bernoulli", "Binomial", "ContinuousBernoulli", "Geometric", "NegativeBinomial", "Poisson"]
@@ -50,12 +51,12 @@ class ProbsOrLogits(Distribution):
     _is_binary = False
 
     @lazy_property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """Logarithms of the probabilities, or log odds if there are two values."""
         return probs_to_logits(self.probs, self._is_binary)
 
     @lazy_property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """Probabilities."""
         return logits_to_probs(self.logits, self._is_binary)
 
@@ -65,8 +66,9 @@ class ProbsOrLogits(Distribution):
         return self._param.shape  # type: ignore[no-any-return]
 
     @property
-    def _param(self) -> Any:
-        return self.probs if "probs" in self.__dict__ else self.logits
+    def _param(self) -> Tensor:
+        result: Tensor = self.probs if "probs" in self.__dict__ else self.logits
+        return result
 
 
 class BinaryLogits(ProbsOrLogits):
@@ -75,14 +77,21 @@ class BinaryLogits(ProbsOrLogits):
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}  # noqa: RUF012
     _is_binary = True
 
-    def _begin_binary(self, probs: Any, logits: Any, validate_args: bool | None, **others: Any) -> None:
+    def _begin_binary(
+        self,
+        probs: Tensor | float | None,
+        logits: Tensor | float | None,
+        validate_args: bool | None,
+        **others: Tensor | float,
+    ) -> None:
         name = one_of_two(probs, logits)
-        self._begin(validate_args, **{name: logits if probs is None else probs}, **others)
+        value: Any = logits if probs is None else probs
+        self._begin(validate_args, **{name: value}, **others)
 
 
-def _cross_entropy(logits: Any, target: Any) -> Any:
+def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     logits, target = broadcast_all(logits, target)
-    return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+    return F.binary_cross_entropy_with_logits(logits, target, reduction="none")  # type: ignore[return-value]  # of a Tensor
 
 
 class Bernoulli(BinaryLogits, ExponentialFamily):
@@ -98,45 +107,53 @@ class Bernoulli(BinaryLogits, ExponentialFamily):
     has_enumerate_support = True
     _mean_carrier_measure = 0
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
+        validate_args: bool | None = None,
+    ):
         self._begin_binary(probs, logits, validate_args)
 
     @property
-    def mean(self) -> Any:
-        return self.probs
+    def mean(self) -> Tensor:
+        result: Tensor = self.probs
+        return result
 
     @property
     def mode(self) -> Tensor:
         return _where(self.probs == 0.5, math.nan, (self.probs >= 0.5).to(self._param.dtype))
 
     @property
-    def variance(self) -> Any:
-        return self.probs * (1 - self.probs)
+    def variance(self) -> Tensor:
+        result: Tensor = self.probs * (1 - self.probs)
+        return result
 
-    def sample(self, sample_shape: object = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             drawn = rand(self._extended_shape(sample_shape), dtype=self._param.dtype)
-            return (drawn < self.probs).to(self._param.dtype)
+            result: Tensor = (drawn < self.probs).to(self._param.dtype)
+            return result
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return -_cross_entropy(self.logits, value)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return _cross_entropy(self.logits, self.probs)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         return enumerated(2, self._batch_shape, self._param.dtype, expand)
 
     @property
     def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.logits,)
 
-    def _log_normalizer(self, x: Array) -> Any:
-        return -F.logsigmoid(-x)
+    def _log_normalizer(self, x: Tensor) -> Tensor:
+        return -F.logsigmoid(-x)  # type: ignore[return-value]  # of a Tensor
 
 
-def enumerated(count: int, batch_shape: Size, dtype: Any, expand: bool) -> Any:
+def enumerated(count: int, batch_shape: Size, dtype: DTypeLike, expand: bool) -> Tensor:
     """Return the integers below `count` along dimension 0, for a batch of this shape or of size 1."""
     values = arange(count, dtype=dtype).reshape((-1, *(1,) * len(batch_shape)))
     return values.expand((-1, *batch_shape)) if expand else values
@@ -160,8 +177,8 @@ class ContinuousBernoulli(BinaryLogits, ExponentialFamily):
 
     def __init__(
         self,
-        probs: Any = None,
-        logits: Any = None,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
         lims: tuple[float, float] = (0.499, 0.501),
         validate_args: bool | None = None,
     ):
@@ -170,8 +187,9 @@ class ContinuousBernoulli(BinaryLogits, ExponentialFamily):
         if probs is not None:
             self.__dict__["probs"] = clamp_probs(self.probs)
 
-    def _far(self) -> Any:
-        return (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
+    def _far(self) -> Tensor:
+        result: Tensor = (self.probs <= self._lims[0]) | (self.probs > self._lims[1])
+        return result
 
     def _far_probs(self) -> Tensor:
         """Return the probabilities, with one outside of `lims` in place of those inside."""
@@ -186,7 +204,7 @@ class ContinuousBernoulli(BinaryLogits, ExponentialFamily):
         return _where(self._far(), norm, math.log(2.0) + (4.0 / 3.0 + 104.0 / 45.0 * x) * x)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         p, x = self._far_probs(), self.probs - 0.5
         far = p / (2.0 * p - 1.0) + 1.0 / ((-p).log1p() - p.log())
         return _where(self._far(), far, 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x.square()) * x)
@@ -197,10 +215,10 @@ class ContinuousBernoulli(BinaryLogits, ExponentialFamily):
         far = p * (p - 1.0) / (1.0 - 2.0 * p).square() + 1.0 / ((-p).log1p() - p.log()).square()
         return _where(self._far(), far, 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.icdf(draws.uniform(self._extended_shape(sample_shape), self.probs.dtype))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return -_cross_entropy(self.logits, value) + self._log_norm()
 
@@ -216,15 +234,16 @@ class ContinuousBernoulli(BinaryLogits, ExponentialFamily):
         far = ((-p + value * (2.0 * p - 1.0)).log1p() - low) / (p.log() - low)
         return _where(self._far(), far, value)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         low, high = (-self.probs).log1p(), self.probs.log()
-        return self.mean * (low - high) - self._log_norm() - low
+        result: Tensor = self.mean * (low - high) - self._log_norm() - low
+        return result
 
     @property
     def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.logits,)
 
-    def _log_normalizer(self, x: Tensor) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         near = (x > self._lims[0] - 0.5) & (x < self._lims[1] - 0.5)
         far_x = _where(near, 1.0, x)
         return _where(near, x / 2.0 + x.square() / 24.0, (far_x.expm1() / far_x).log())
@@ -240,7 +259,12 @@ class Geometric(BinaryLogits):
     arg_constraints = BinaryLogits.arg_constraints
     support = constraints.nonnegative_integer
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
+        validate_args: bool | None = None,
+    ):
         self._begin_binary(probs, logits, validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ValueError(
@@ -251,28 +275,33 @@ class Geometric(BinaryLogits):
             )
 
     @property
-    def mean(self) -> Any:
-        return 1.0 / self.probs - 1.0
+    def mean(self) -> Tensor:
+        result: Tensor = 1.0 / self.probs - 1.0
+        return result
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return zeros_like(self.probs)
 
     @property
-    def variance(self) -> Any:
-        return (1.0 / self.probs - 1.0) / self.probs
+    def variance(self) -> Tensor:
+        result: Tensor = (1.0 / self.probs - 1.0) / self.probs
+        return result
 
-    def sample(self, sample_shape: object = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             u = draws.uniform(self._extended_shape(sample_shape), self.probs.dtype)
-            return (u.log() / (-self.probs).log1p()).floor()
+            result: Tensor = (u.log() / (-self.probs).log1p()).floor()
+            return result
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
-        return special.xlog1py(value, -self.probs) + self.probs.log()
+        result: Tensor = special.xlog1py(value, -self.probs) + self.probs.log()
+        return result
 
-    def entropy(self) -> Any:
-        return _cross_entropy(self.logits, self.probs) / self.probs
+    def entropy(self) -> Tensor:
+        result: Tensor = _cross_entropy(self.logits, self.probs) / self.probs
+        return result
 
 
 class Binomial(BinaryLogits):
@@ -291,7 +320,13 @@ class Binomial(BinaryLogits):
     has_enumerate_support = True
     total_count: Tensor
 
-    def __init__(self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        total_count: Tensor | float = 1,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
+        validate_args: bool | None = None,
+    ):
         self._begin_binary(probs, logits, validate_args, total_count=total_count)
         self.total_count = self.total_count.type_as(self._param)
 
@@ -300,18 +335,20 @@ class Binomial(BinaryLogits):
         return constraints.integer_interval(0, self.total_count)
 
     @property
-    def mean(self) -> Any:
-        return self.total_count * self.probs
+    def mean(self) -> Tensor:
+        result: Tensor = self.total_count * self.probs
+        return result
 
     @property
     def mode(self) -> Tensor:
         return FUNCTIONS["minimum"](((self.total_count + 1) * self.probs).floor(), self.total_count)
 
     @property
-    def variance(self) -> Any:
-        return self.total_count * self.probs * (1 - self.probs)
+    def variance(self) -> Tensor:
+        result: Tensor = self.total_count * self.probs * (1 - self.probs)
+        return result
 
-    def sample(self, sample_shape: object = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         with no_grad():
             return binomial(self.total_count.expand(shape), self.probs.expand(shape))
@@ -322,13 +359,13 @@ class Binomial(BinaryLogits):
         ways = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
         return ways + value * F.logsigmoid(self.logits) + (n - value) * F.logsigmoid(-self.logits)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         if not self.total_count.min() == self.total_count.max():
             raise NotImplementedError("Inhomogeneous total count not supported by `entropy`.")
         logs = self.log_prob(self.enumerate_support(False))
         return -(logs.exp() * logs).sum(0)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         largest = int(self.total_count.max())
         if not self.total_count.min() == largest:
             raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
@@ -351,23 +388,32 @@ class NegativeBinomial(BinaryLogits):
     support = constraints.nonnegative_integer
     total_count: Tensor
 
-    def __init__(self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        total_count: Tensor | float,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
+        validate_args: bool | None = None,
+    ):
         self._begin_binary(probs, logits, validate_args, total_count=total_count)
         self.total_count = self.total_count.type_as(self._param)
 
     @property
-    def mean(self) -> Any:
-        return self.total_count * self.logits.exp()
+    def mean(self) -> Tensor:
+        result: Tensor = self.total_count * self.logits.exp()
+        return result
 
     @property
-    def mode(self) -> Any:
-        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
+    def mode(self) -> Tensor:
+        result: Tensor = ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
+        return result
 
     @property
-    def variance(self) -> Any:
-        return self.mean / (-self.logits).sigmoid()
+    def variance(self) -> Tensor:
+        result: Tensor = self.mean / (-self.logits).sigmoid()
+        return result
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             rates = draws.gamma(self.total_count.expand(self._extended_shape(sample_shape)))
             return poisson(rates * self.logits.exp())
@@ -392,11 +438,11 @@ class Poisson(ExponentialFamily):
     support = constraints.nonnegative_integer
     rate: Tensor
 
-    def __init__(self, rate: Any, validate_args: bool | None = None):
+    def __init__(self, rate: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, rate=rate)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.rate
 
     @property
@@ -407,7 +453,7 @@ class Poisson(ExponentialFamily):
     def variance(self) -> Tensor:
         return self.rate
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             return poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
@@ -419,5 +465,5 @@ class Poisson(ExponentialFamily):
     def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.rate.log(),)
 
-    def _log_normalizer(self, x: Tensor) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return x.exp()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tracegrad.avals import Size
 from tracegrad.errors import located
@@ -16,7 +16,6 @@ from tracegrad.torch.tape import Tensor
 if TYPE_CHECKING:
     from tracegrad.torch.distributions.constraints import Constraint
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Shape
 
 
 __all__ = ["Distribution"]
@@ -47,7 +46,9 @@ class Distribution:
             raise ValueError(located("validate_args must be True or False"))
         Distribution._validate_args = value
 
-    def __init__(self, batch_shape: Any = (), event_shape: Any = (), validate_args: bool | None = None):
+    def __init__(
+        self, batch_shape: Sequence[int] = (), event_shape: Sequence[int] = (), validate_args: bool | None = None
+    ):
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
@@ -100,7 +101,7 @@ class Distribution:
         """Constraint of the samples."""
         raise NotImplementedError
 
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Sequence[int], _instance: Self | None = None) -> Self:
         """Return the distribution with parameters that are expanded to `batch_shape`, as views.
 
         NotImplementedError for a subclass of the user with an `__init__` and without `expand`.
@@ -122,7 +123,7 @@ class Distribution:
             return FUNCTIONS["broadcast_to"](value, (*shape, *value.shape[rank:]))
         return value
 
-    def _get_checked_instance(self, cls: Any, _instance: object = None) -> Any:
+    def _get_checked_instance(self, cls: type[Distribution], _instance: Self | None = None) -> Self:
         if _instance is None and type(self).__init__ != cls.__init__:
             raise NotImplementedError(
                 located(
@@ -132,13 +133,13 @@ class Distribution:
             )
         return self.__new__(type(self)) if _instance is None else _instance
 
-    def _extended_shape(self, sample_shape: Any = ()) -> Size:
+    def _extended_shape(self, sample_shape: Sequence[int] = ()) -> Size:
         """Return the shape of samples: `sample_shape`, the batch and the event."""
         return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
     # -- moments -------------------------------------------------------------------------------------------------
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         """Mean."""
         raise NotImplementedError
 
@@ -158,16 +159,16 @@ class Distribution:
         return self.variance.sqrt()
 
     # -- samples -------------------------------------------------------------------------------------------------
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw samples of shape `sample_shape + batch_shape + event_shape`, without a history."""
         with no_grad():
             return self.rsample(sample_shape)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw samples that have derivatives with respect to the parameters."""
         raise NotImplementedError
 
-    def sample_n(self, n: int) -> Any:
+    def sample_n(self, n: int) -> Tensor:
         """Draw `n` samples; the same as `sample((n,))`."""
         warnings.warn("sample_n will be deprecated. Use .sample((n,)) instead", UserWarning, stacklevel=2)
         return self.sample(Size((n,)))
@@ -189,11 +190,11 @@ class Distribution:
         """Return all values of a discrete distribution along dimension 0, with the batch expanded or of size 1."""
         raise NotImplementedError
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         """Return the entropy of each distribution of the batch."""
         raise NotImplementedError
 
-    def perplexity(self) -> Any:
+    def perplexity(self) -> Tensor:
         """Return exp(entropy)."""
         return self.entropy().exp()
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.transform import Transform, WithoutParameters, sum_rightmost
-from tracegrad.torch.distributions.utils import FUNCTIONS, broadcast_all, clamp_open
+from tracegrad.torch.distributions.utils import broadcast_all, broadcast_shapes, clamp_open
 from tracegrad.torch.nn import functional as F
 from tracegrad.torch.tape.tensors.factories import full_like
 
 if TYPE_CHECKING:
     from tracegrad.torch.distributions.constraints import Constraint
+    from tracegrad.torch.distributions.distribution import Distribution
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array, Shape
+    from tracegrad.typing import Shape
 
 
 __all__ = [
@@ -67,15 +68,15 @@ class SigmoidTransform(_Increasing):
 
     codomain = constraints.unit_interval
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return clamp_open(x.sigmoid())
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         y = clamp_open(y)
         return y.log() - (-y).log1p()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Array:
-        return F.logsigmoid(x) + F.logsigmoid(-x)
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.logsigmoid(x) + F.logsigmoid(-x)  # type: ignore[return-value]  # of a Tensor
 
 
 class SoftplusTransform(_Increasing):
@@ -88,14 +89,14 @@ class SoftplusTransform(_Increasing):
 
     codomain = constraints.positive
 
-    def _call(self, x: Array) -> Any:
-        return F.softplus(x)
+    def _call(self, x: Tensor) -> Tensor:
+        return F.softplus(x)  # type: ignore[return-value]  # of a Tensor
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return (-y).expm1().neg().log() + y
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Array:
-        return F.logsigmoid(x)
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.logsigmoid(x)  # type: ignore[return-value]  # of a Tensor
 
 
 class TanhTransform(_Increasing):
@@ -169,11 +170,11 @@ class PowerTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return y.pow(1 / self.exponent)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return (self.exponent * y / x).abs().log()
 
-    def forward_shape(self, shape: Shape) -> Any:
-        return FUNCTIONS["broadcast_shapes"](shape, self.exponent.shape)
+    def forward_shape(self, shape: Shape) -> Shape:
+        return broadcast_shapes(shape, self.exponent.shape)
 
     inverse_shape = forward_shape
 
@@ -189,7 +190,7 @@ class AffineTransform(Transform):
     bijective = True
     _arguments = "loc", "scale", "event_dim"
 
-    def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0):
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, event_dim: int = 0, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.loc, self.scale, self._event_dim = loc, scale, event_dim
 
@@ -209,7 +210,8 @@ class AffineTransform(Transform):
     def sign(self) -> Any:
         """Sign of the derivative, which is that of the scale."""
         scale: Any = self.scale
-        return scale.sign() if hasattr(scale, "sign") else (scale > 0) - (scale < 0)
+        result: Tensor = scale.sign() if hasattr(scale, "sign") else (scale > 0) - (scale < 0)
+        return result
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AffineTransform) and all(
@@ -218,26 +220,26 @@ class AffineTransform(Transform):
 
     __hash__ = object.__hash__
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self.loc + self.scale * x
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return (y - self.loc) / self.scale
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         scale: Any = self.scale
         result = scale.abs().log() if hasattr(scale, "abs") else full_like(x, math.log(abs(scale)))
-        shape = FUNCTIONS["broadcast_shapes"](result.shape, x.shape)
+        shape = broadcast_shapes(result.shape, x.shape)
         return sum_rightmost(result.expand(shape), self.event_dim)
 
-    def forward_shape(self, shape: Shape) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         shapes = [getattr(parameter, "shape", ()) for parameter in (self.loc, self.scale)]
-        return FUNCTIONS["broadcast_shapes"](shape, *shapes)
+        return broadcast_shapes(shape, *shapes)
 
     inverse_shape = forward_shape
 
 
-def _all(x: Any) -> bool:
+def _all(x: Tensor | bool) -> bool:
     return bool(x.all() if hasattr(x, "all") else x)
 
 
@@ -255,20 +257,20 @@ class CumulativeDistributionTransform(Transform):
     sign = 1
     _arguments = ("distribution",)
 
-    def __init__(self, distribution: Any, cache_size: int = 0):
+    def __init__(self, distribution: Distribution, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.distribution = distribution
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         """Constraint of the input: the support of the distribution."""
         return self.distribution.support
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self.distribution.cdf(x)
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return self.distribution.icdf(y)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return self.distribution.log_prob(x)

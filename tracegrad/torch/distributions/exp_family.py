@@ -34,14 +34,14 @@ class ExponentialFamily(Distribution):
     def _natural_params(self) -> tuple[Tensor, ...]:
         raise NotImplementedError
 
-    def _log_normalizer(self, *natural_params: Any) -> Any:
+    def _log_normalizer(self, *natural_params: Any) -> Tensor:
         raise NotImplementedError
 
     @property
     def _mean_carrier_measure(self) -> Tensor | float:
         raise NotImplementedError
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         """Return the entropy: F(theta) - theta . dF(theta) - E[k(x)].
 
         F. Nielsen and R. Nock, "Entropies and cross-entropies of exponential families", ICIP 2010.

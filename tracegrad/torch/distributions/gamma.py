@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints, draws
@@ -18,7 +19,6 @@ from tracegrad.torch.tape.tensors.ranges import arange
 if TYPE_CHECKING:
     from tracegrad.torch.distributions.constraints import _GreaterThanEq
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array
 
 
 __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "InverseGamma", "Pareto", "Weibull"]
@@ -40,15 +40,15 @@ class Exponential(ExponentialFamily):
     _mean_carrier_measure = 0
     rate: Tensor
 
-    def __init__(self, rate: Any, validate_args: bool | None = None):
+    def __init__(self, rate: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, rate=rate)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.rate.reciprocal()
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return zeros_like(self.rate)
 
     @property
@@ -59,28 +59,28 @@ class Exponential(ExponentialFamily):
     def variance(self) -> Tensor:
         return self.rate.pow(-2)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return draws.exponential(self._extended_shape(sample_shape), self.rate.dtype) / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return self.rate.log() - self.rate * value
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return -(-self.rate * value).expm1()
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return -(-value).log1p() / self.rate
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         return 1.0 - self.rate.log()
 
     @property
     def _natural_params(self) -> tuple[Tensor, ...]:
         return (-self.rate,)
 
-    def _log_normalizer(self, x: Any) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return -(-x).log()
 
 
@@ -101,11 +101,11 @@ class Gamma(ExponentialFamily):
     concentration: Tensor
     rate: Tensor
 
-    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
+    def __init__(self, concentration: Tensor | float, rate: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, concentration=concentration, rate=rate)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.concentration / self.rate
 
     @property
@@ -116,7 +116,7 @@ class Gamma(ExponentialFamily):
     def variance(self) -> Tensor:
         return self.concentration / self.rate.square()
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return draws.gamma(self.concentration.expand(self._extended_shape(sample_shape))) / self.rate
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -124,11 +124,11 @@ class Gamma(ExponentialFamily):
         power = (self.concentration - 1).xlogy(value) + self.concentration * self.rate.log()
         return power - self.rate * value - self.concentration.lgamma()
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
-        return special.gammainc(self.concentration, self.rate * value)
+        return special.gammainc(self.concentration, self.rate * value)  # type: ignore[return-value]  # of a Tensor
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         concentration = self.concentration
         result = concentration - self.rate.log() + concentration.lgamma()
         return result + (1.0 - concentration) * concentration.digamma()
@@ -137,7 +137,7 @@ class Gamma(ExponentialFamily):
     def _natural_params(self) -> tuple[Tensor, ...]:
         return self.concentration - 1, -self.rate
 
-    def _log_normalizer(self, x: Any, y: Any) -> Any:
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return (x + 1).lgamma() - (x + 1) * (-y).log()
 
 
@@ -150,7 +150,7 @@ class Chi2(Gamma):
 
     arg_constraints = {"df": constraints.positive}  # noqa: RUF012
 
-    def __init__(self, df: Any, validate_args: bool | None = None):
+    def __init__(self, df: Tensor | float, validate_args: bool | None = None):
         (df,) = broadcast_all(df)
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
 
@@ -173,11 +173,11 @@ class InverseGamma(Distribution):
     concentration: Tensor
     rate: Tensor
 
-    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
+    def __init__(self, concentration: Tensor | float, rate: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, concentration=concentration, rate=rate)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return _where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
 
     @property
@@ -189,7 +189,7 @@ class InverseGamma(Distribution):
         a = self.concentration
         return _where(a > 2, self.rate.square() / ((a - 1).square() * (a - 2)), math.inf)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.rate / draws.gamma(self.concentration.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -197,11 +197,11 @@ class InverseGamma(Distribution):
         a = self.concentration
         return a * self.rate.log() - a.lgamma() - (a + 1) * value.log() - self.rate / value
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
-        return special.gammaincc(self.concentration, self.rate / value)
+        return special.gammaincc(self.concentration, self.rate / value)  # type: ignore[return-value]  # of a Tensor
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         a = self.concentration
         return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()
 
@@ -219,11 +219,11 @@ class Weibull(Distribution):
     scale: Tensor
     concentration: Tensor
 
-    def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None):
+    def __init__(self, scale: Tensor | float, concentration: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, scale=scale, concentration=concentration)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.scale * (1 + self.concentration.reciprocal()).lgamma().exp()
 
     @property
@@ -236,7 +236,7 @@ class Weibull(Distribution):
         inverse = self.concentration.reciprocal()
         return self.scale.square() * ((1 + 2 * inverse).lgamma().exp() - (2 * (1 + inverse).lgamma()).exp())
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         times = draws.exponential(self._extended_shape(sample_shape), self.scale.dtype)
         return self.scale * times ** self.concentration.reciprocal()
 
@@ -246,14 +246,14 @@ class Weibull(Distribution):
         power = (self.concentration - 1) * ratio.log() - ratio**self.concentration
         return (self.concentration / self.scale).log() + power
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return -(-((value / self.scale) ** self.concentration)).expm1()
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self.scale * (-(-value).log1p()) ** self.concentration.reciprocal()
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         inverse = self.concentration.reciprocal()
         return EULER * (1 - inverse) + (self.scale * inverse).log() + 1
 
@@ -270,7 +270,7 @@ class Pareto(Distribution):
     scale: Tensor
     alpha: Tensor
 
-    def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None):
+    def __init__(self, scale: Tensor | float, alpha: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, scale=scale, alpha=alpha)
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
@@ -278,7 +278,7 @@ class Pareto(Distribution):
         return constraints.greater_than_eq(self.scale)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         a = self.alpha.clamp(min=1)
         return a * self.scale / (a - 1)
 
@@ -291,21 +291,21 @@ class Pareto(Distribution):
         a = self.alpha.clamp(min=2)
         return self.scale.square() * a / ((a - 1).square() * (a - 2))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.scale * (draws.exponential(self._extended_shape(sample_shape), self.scale.dtype) / self.alpha).exp()
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return self.alpha.log() + self.alpha * self.scale.log() - (self.alpha + 1) * value.log()
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return -(self.alpha * (self.scale / value).log()).expm1()
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self.scale * (-(-value).log1p() / self.alpha).exp()
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())
 
 
@@ -325,7 +325,9 @@ class Beta(ExponentialFamily):
     concentration1: Tensor
     concentration0: Tensor
 
-    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None):
+    def __init__(
+        self, concentration1: Tensor | float, concentration0: Tensor | float, validate_args: bool | None = None
+    ):
         self._begin(validate_args, concentration1=concentration1, concentration0=concentration0)
 
     @property
@@ -333,7 +335,7 @@ class Beta(ExponentialFamily):
         return self.concentration1 + self.concentration0
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.concentration1 / self._total
 
     @property
@@ -348,7 +350,7 @@ class Beta(ExponentialFamily):
     def variance(self) -> Tensor:
         return self.concentration1 * self.concentration0 / (self._total.square() * (self._total + 1))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         one, zero = draws.gamma(self.concentration1.expand(shape)), draws.gamma(self.concentration0.expand(shape))
         return one / (one + zero)
@@ -361,7 +363,7 @@ class Beta(ExponentialFamily):
         powers = (self.concentration1 - 1).xlogy(value) + special.xlog1py(self.concentration0 - 1, -value)
         return powers - self._log_beta()
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         terms = [(c - 1) * c.digamma() for c in (self.concentration1, self.concentration0)]
         return self._log_beta() - sum(terms) + (self._total - 2) * self._total.digamma()
 
@@ -369,7 +371,7 @@ class Beta(ExponentialFamily):
     def _natural_params(self) -> tuple[Tensor, ...]:
         return self.concentration1, self.concentration0
 
-    def _log_normalizer(self, x: Tensor, y: Tensor) -> Any:
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return x.lgamma() + y.lgamma() - (x + y).lgamma()
 
 
@@ -388,14 +390,14 @@ class Dirichlet(ExponentialFamily):
     has_rsample = True
     _mean_carrier_measure = 0
 
-    def __init__(self, concentration: Any, validate_args: bool | None = None):
+    def __init__(self, concentration: Tensor, validate_args: bool | None = None):
         if len(concentration.shape) < 1:
             raise ValueError(located("`concentration` parameter must be at least one-dimensional."))
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.concentration / self.concentration.sum(-1, True)
 
     @property
@@ -406,26 +408,27 @@ class Dirichlet(ExponentialFamily):
         return _where(at_corner, corner.to(above.dtype), above / above.sum(-1, True))
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         total = self.concentration.sum(-1, True)
         return self.concentration * (total - self.concentration) / (total.square() * (total + 1))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         numbers = draws.gamma(self.concentration.expand(self._extended_shape(sample_shape)))
         return numbers / numbers.sum(-1, True)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return (self.concentration - 1).xlogy(value).sum(-1) - self._log_normalizer(self.concentration)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         k, total = self._event_shape[0], self.concentration.sum(-1)
         terms = ((self.concentration - 1) * self.concentration.digamma()).sum(-1)
-        return self._log_normalizer(self.concentration) + (total - k) * total.digamma() - terms
+        result: Tensor = self._log_normalizer(self.concentration) + (total - k) * total.digamma() - terms
+        return result
 
     @property
     def _natural_params(self) -> tuple[Tensor, ...]:
         return (self.concentration,)
 
-    def _log_normalizer(self, x: Tensor) -> Any:
+    def _log_normalizer(self, x: Tensor) -> Tensor:
         return x.lgamma().sum(-1) - x.sum(-1).lgamma()

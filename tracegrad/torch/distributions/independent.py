@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
@@ -10,7 +11,8 @@ from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.distributions.transform import sum_rightmost
 
 if TYPE_CHECKING:
-    from tracegrad.torch.distributions.constraints import _IndependentConstraint
+    from tracegrad.torch.distributions.constraints import Constraint
+    from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
 __all__ = ["Independent"]
@@ -29,7 +31,11 @@ class Independent(Distribution):
 
     arg_constraints = {}  # noqa: RUF012
 
-    def __init__(self, base_distribution: Any, reinterpreted_batch_ndims: int, validate_args: bool | None = None):
+    base_dist: Any
+
+    def __init__(
+        self, base_distribution: Distribution, reinterpreted_batch_ndims: int, validate_args: bool | None = None
+    ):
         rank = len(base_distribution.batch_shape)
         if reinterpreted_batch_ndims > rank:
             raise ValueError(
@@ -43,7 +49,7 @@ class Independent(Distribution):
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, reinterpreted_batch_ndims
         super().__init__(shape[:cut], shape[cut:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Sequence[int], _instance: Self | None = None) -> Self:
         new = super().expand(batch_shape, _instance)
         moved = self._event_shape[: self.reinterpreted_batch_ndims]
         new.base_dist = self.base_dist.expand((*batch_shape, *moved))
@@ -62,39 +68,45 @@ class Independent(Distribution):
         return self.reinterpreted_batch_ndims == 0 and bool(self.base_dist.has_enumerate_support)
 
     @constraints.dependent_property
-    def support(self) -> _IndependentConstraint:
+    def support(self) -> Constraint:
         result = self.base_dist.support
         count = self.reinterpreted_batch_ndims
         return constraints.independent(result, count) if count else result
 
     @property
-    def mean(self) -> Any:
-        return self.base_dist.mean
+    def mean(self) -> Tensor:
+        result: Tensor = self.base_dist.mean
+        return result
 
     @property
-    def mode(self) -> Any:
-        return self.base_dist.mode
+    def mode(self) -> Tensor:
+        result: Tensor = self.base_dist.mode
+        return result
 
     @property
-    def variance(self) -> Any:
-        return self.base_dist.variance
+    def variance(self) -> Tensor:
+        result: Tensor = self.base_dist.variance
+        return result
 
-    def sample(self, sample_shape: Any = ()) -> Any:
-        return self.base_dist.sample(sample_shape)
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        result: Tensor = self.base_dist.sample(sample_shape)
+        return result
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
-        return self.base_dist.rsample(sample_shape)
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        result: Tensor = self.base_dist.rsample(sample_shape)
+        return result
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> Tensor:
         if self.reinterpreted_batch_ndims > 0:
             raise NotImplementedError("Enumeration over cartesian product is not implemented")
-        return self.base_dist.enumerate_support(expand=expand)
+        result: Tensor = self.base_dist.enumerate_support(expand=expand)
+        return result
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_dist}, {self.reinterpreted_batch_ndims})"

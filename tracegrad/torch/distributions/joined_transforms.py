@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.transform import Transform, sum_rightmost
 from tracegrad.torch.distributions.utils import FUNCTIONS
+
+if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import Constraint
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["CatTransform", "StackTransform"]
 
@@ -15,7 +20,7 @@ __all__ = ["CatTransform", "StackTransform"]
 class _PartwiseTransform(Transform):
     """One transform for each part of a value; a subclass cuts a value into parts and joins them."""
 
-    def __init__(self, tseq: Sequence[Any], dim: int = 0, cache_size: int = 0):
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0):
         if not all(isinstance(t, Transform) for t in tseq):
             raise AssertionError("all elements of tseq must be transforms")
         super().__init__(cache_size=cache_size)
@@ -27,23 +32,23 @@ class _PartwiseTransform(Transform):
         """Whether all transforms have an inverse."""
         return all(t.bijective for t in self.transforms)
 
-    def _require_length(self, value: Any, length: int) -> None:
+    def _require_length(self, value: Tensor, length: int) -> None:
         if value.shape[self.dim] != length:
             raise AssertionError(f"dimension {self.dim} must have {length} elements, got {value.shape[self.dim]}")
 
-    def _parts(self, value: Any) -> list[Any]:
+    def _parts(self, value: Tensor) -> list[Tensor]:
         raise NotImplementedError
 
-    def _joined(self, parts: list[Any]) -> Any:
+    def _joined(self, parts: list[Tensor]) -> Tensor:
         raise NotImplementedError
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         return self._joined([t(part) for t, part in zip(self.transforms, self._parts(x))])
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return self._joined([t.inv(part) for t, part in zip(self.transforms, self._parts(y))])
 
-    def _terms(self, x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+    def _terms(self, x: Tensor, y: Tensor) -> Iterator[tuple[Transform, Tensor]]:
         for t, before, after in zip(self.transforms, self._parts(x), self._parts(y)):
             yield t, t.log_abs_det_jacobian(before, after)
 
@@ -59,7 +64,9 @@ class CatTransform(_PartwiseTransform):
 
     _arguments = "transforms", "dim", "lengths"
 
-    def __init__(self, tseq: Sequence[Any], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0):
+    def __init__(
+        self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None, cache_size: int = 0
+    ):
         super().__init__(tseq, dim, cache_size)
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         if len(self.lengths) != len(self.transforms):
@@ -76,23 +83,23 @@ class CatTransform(_PartwiseTransform):
         return sum(self.lengths)
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         """Constraint of the input."""
         return constraints.cat([t.domain for t in self.transforms], dim=self.dim, lengths=self.lengths)
 
     @property
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         """Constraint of the output."""
         return constraints.cat([t.codomain for t in self.transforms], dim=self.dim, lengths=self.lengths)
 
-    def _parts(self, value: Any) -> list[Any]:
+    def _parts(self, value: Tensor) -> list[Tensor]:
         self._require_length(value, self.length)
         return list(value.split(self.lengths, self.dim))
 
-    def _joined(self, parts: list[Any]) -> Any:
+    def _joined(self, parts: list[Tensor]) -> Tensor:
         return FUNCTIONS["cat"](parts, self.dim)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         terms = [sum_rightmost(term, self.event_dim - t.event_dim) for t, term in self._terms(x, y)]
         dim = self.dim if self.dim < 0 else self.dim - len(x.shape)
         dim += self.event_dim
@@ -111,21 +118,21 @@ class StackTransform(_PartwiseTransform):
     _arguments = "transforms", "dim"
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         """Constraint of the input."""
         return constraints.stack([t.domain for t in self.transforms], self.dim)
 
     @property
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         """Constraint of the output."""
         return constraints.stack([t.codomain for t in self.transforms], self.dim)
 
-    def _parts(self, value: Any) -> list[Any]:
+    def _parts(self, value: Tensor) -> list[Tensor]:
         self._require_length(value, len(self.transforms))
         return list(value.unbind(self.dim))
 
-    def _joined(self, parts: list[Any]) -> Any:
+    def _joined(self, parts: list[Tensor]) -> Tensor:
         return FUNCTIONS["stack"](parts, self.dim)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return FUNCTIONS["stack"]([term for _, term in self._terms(x, y)], self.dim)

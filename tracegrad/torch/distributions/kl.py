@@ -62,7 +62,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Callable[..., Any]], Ca
     return declare
 
 
-def kl_divergence(p: Distribution, q: Distribution) -> Any:
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """Return the divergence KL(p || q) = E_p[log p(x) - log q(x)] for each element of the batch.
 
     NotImplementedError if no formula of the pair is registered.
@@ -75,12 +75,13 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
         raise NotImplementedError(
             f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}"
         )
-    return _FORMULAS[pair](p, q)
+    result: Tensor = _FORMULAS[pair](p, q)
+    return result
 
 
 # -- general ones --------------------------------------------------------------------------------------------------
 @register_kl(ExponentialFamily, ExponentialFamily)
-def _of_exponential_families(p: Any, q: Any) -> Any:
+def _of_exponential_families(p: ExponentialFamily, q: ExponentialFamily) -> Tensor:
     """Compute the Bregman divergence of the log normalizer."""
     if type(p) is not type(q):
         raise NotImplementedError(
@@ -97,14 +98,14 @@ def _of_exponential_families(p: Any, q: Any) -> Any:
 
 
 @register_kl(Independent, Independent)
-def _of_independent(p: Any, q: Any) -> Any:
+def _of_independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)
-def _of_transformed(p: Any, q: Any) -> Any:
+def _of_transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise NotImplementedError
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), len(p.event_shape) - len(p.base_dist.event_shape))
@@ -135,14 +136,16 @@ def _of_categorical(p: Categorical, q: Categorical) -> Tensor:
 
 
 @register_kl(OneHotCategorical, OneHotCategorical)
-def _of_one_hot_categorical(p: OneHotCategorical, q: OneHotCategorical) -> Any:
-    return _of_categorical(p._categorical, q._categorical)
+def _of_one_hot_categorical(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
+    result: Tensor = _of_categorical(p._categorical, q._categorical)
+    return result
 
 
 @register_kl(ContinuousBernoulli, ContinuousBernoulli)
-def _of_continuous_bernoulli(p: ContinuousBernoulli, q: ContinuousBernoulli) -> Any:
+def _of_continuous_bernoulli(p: ContinuousBernoulli, q: ContinuousBernoulli) -> Tensor:
     logs = p.mean * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
-    return logs + p._log_norm() - q._log_norm()
+    result: Tensor = logs + p._log_norm() - q._log_norm()
+    return result
 
 
 @register_kl(Beta, Beta)
@@ -153,7 +156,7 @@ def _of_beta(p: Beta, q: Beta) -> Tensor:
 
 
 @register_kl(Dirichlet, Dirichlet)
-def _of_dirichlet(p: Any, q: Any) -> Any:
+def _of_dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     a, b = p.concentration, q.concentration
     terms = (a - b) * (a.digamma() - a.sum(-1, True).digamma())
     return q._log_normalizer(b) - p._log_normalizer(a) + terms.sum(-1)
@@ -173,8 +176,9 @@ def _of_gamma(p: Gamma, q: Gamma) -> Tensor:
 
 
 @register_kl(Geometric, Geometric)
-def _of_geometric(p: Geometric, q: Geometric) -> Any:
-    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+def _of_geometric(p: Geometric, q: Geometric) -> Tensor:
+    result: Tensor = -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+    return result
 
 
 @register_kl(Gumbel, Gumbel)
@@ -184,21 +188,23 @@ def _of_gumbel(p: Gumbel, q: Gumbel) -> Tensor:
     return distance - ratio.log() + ratio * EULER + moment - (1 + EULER)
 
 
-def _of_scales(p: Any, q: Any) -> Any:
+def _of_scales(p: Any, q: Any) -> Tensor:
     square = (p.scale / q.scale).square()
-    return 0.5 * (square - 1 - square.log())
+    result: Tensor = 0.5 * (square - 1 - square.log())
+    return result
 
 
 @register_kl(Normal, Normal)
-def _of_normal(p: Any, q: Any) -> Any:
-    return _of_scales(p, q) + 0.5 * ((p.loc - q.loc) / q.scale).square()
+def _of_normal(p: Any, q: Any) -> Tensor:
+    result: Tensor = _of_scales(p, q) + 0.5 * ((p.loc - q.loc) / q.scale).square()
+    return result
 
 
 register_kl(HalfNormal, HalfNormal)(_of_scales)
 
 
 @register_kl(Laplace, Laplace)
-def _of_laplace(p: Laplace, q: Laplace) -> Any:
+def _of_laplace(p: Laplace, q: Laplace) -> Tensor:
     ratio, distance = p.scale / q.scale, (p.loc - q.loc).abs()
     return distance / q.scale + ratio * (-distance / p.scale).exp() - ratio.log() - 1
 
@@ -221,11 +227,12 @@ def _of_uniform(p: Uniform, q: Uniform) -> Tensor:
     return _where((q.low > p.low) | (q.high < p.high), math.inf, result)
 
 
-def _of_multivariate_normal(p: Any, q: Any) -> Any:
+def _of_multivariate_normal(p: Any, q: Any) -> Tensor:
     n = p.event_shape[0]
     spread = solved(q.scale_tril, p.scale_tril).square().sum((-2, -1))
     distance = batch_mahalanobis(q.scale_tril, q.loc - p.loc)
-    return half_log_det(q.scale_tril) - half_log_det(p.scale_tril) + 0.5 * (spread + distance - n)
+    result: Tensor = half_log_det(q.scale_tril) - half_log_det(p.scale_tril) + 0.5 * (spread + distance - n)
+    return result
 
 
 def _register(types_p: Sequence[type], types_q: Sequence[type], function: Callable[..., object]) -> None:
@@ -240,17 +247,17 @@ _register(_vectors, _vectors, _of_multivariate_normal)
 
 
 # -- of two families -----------------------------------------------------------------------------------------------
-def _to_normal(p: Distribution, q: Normal) -> Any:
+def _to_normal(p: Distribution, q: Normal) -> Tensor:
     square = q.scale.square()
     spread = (p.variance + (p.mean - q.loc).square()) / (2 * square)
     return spread + 0.5 * (2 * math.pi * square).log() - p.entropy()
 
 
-def _to_exponential(p: Distribution, q: Exponential) -> Any:
+def _to_exponential(p: Distribution, q: Exponential) -> Tensor:
     return q.rate * p.mean - q.rate.log() - p.entropy()
 
 
-def _infinite(p: Any, q: Any) -> Any:
+def _infinite(p: Distribution, q: Distribution) -> Tensor:
     return full_like(p.mean + q.mean, math.inf)
 
 
@@ -267,8 +274,9 @@ _register((Poisson,), (Bernoulli, Binomial), _infinite)
 
 
 @register_kl(Bernoulli, Poisson)
-def _from_bernoulli_to_poisson(p: Any, q: Any) -> Any:
-    return q.rate - p.probs * q.rate.log() - p.entropy()
+def _from_bernoulli_to_poisson(p: Any, q: Any) -> Tensor:
+    result: Tensor = q.rate - p.probs * q.rate.log() - p.entropy()
+    return result
 
 
 @register_kl(Exponential, Gamma)
@@ -278,7 +286,7 @@ def _from_exponential_to_gamma(p: Exponential, q: Gamma) -> Tensor:
 
 
 @register_kl(Beta, Gamma)
-def _from_beta_to_gamma(p: Beta, q: Gamma) -> Any:
+def _from_beta_to_gamma(p: Beta, q: Gamma) -> Tensor:
     a = q.concentration
     logs = (a - 1) * (p.concentration1.digamma() - p._total.digamma())
     return q.rate * p.mean + a.lgamma() - a * q.rate.log() - logs - p.entropy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
@@ -18,7 +19,6 @@ from tracegrad.torch.tape.tensors.random import draw_with, rand, randn
 if TYPE_CHECKING:
     from tracegrad.torch.distributions.constraints import _Interval
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array, Shape
 
 
 __all__ = ["Cauchy", "Gumbel", "HalfCauchy", "Laplace", "StudentT", "Uniform", "VonMises"]
@@ -44,7 +44,7 @@ class Uniform(Distribution):
     low: Tensor
     high: Tensor
 
-    def __init__(self, low: Any, high: Any, validate_args: bool | None = None):
+    def __init__(self, low: Tensor | float, high: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, low=low, high=high)
         if self._validate_args and not (self.low < self.high).all():
             raise ValueError(located("Uniform is not defined when low>= high"))
@@ -54,7 +54,7 @@ class Uniform(Distribution):
         return constraints.interval(self.low, self.high)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return (self.high + self.low) / 2
 
     @property
@@ -65,7 +65,7 @@ class Uniform(Distribution):
     def variance(self) -> Tensor:
         return (self.high - self.low).square() / 12
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         return self.low + rand(shape, dtype=self.low.dtype) * (self.high - self.low)
 
@@ -81,7 +81,7 @@ class Uniform(Distribution):
     def icdf(self, value: Tensor) -> Tensor:
         return value * (self.high - self.low) + self.low
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         return (self.high - self.low).log()
 
 
@@ -99,11 +99,11 @@ class Laplace(LocationScale):
     def variance(self) -> Tensor:
         return 2 * self.scale.square()
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         u = draws.uniform(self._extended_shape(sample_shape), self.loc.dtype)
         return self.icdf(u)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
 
@@ -116,7 +116,7 @@ class Laplace(LocationScale):
         term = value - 0.5
         return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         return 1 + (2 * self.scale).log()
 
 
@@ -131,14 +131,14 @@ class Cauchy(LocationScale):
     arg_constraints = LocationScale.arg_constraints
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return full_like(self.loc, math.nan)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return full_like(self.loc, math.inf)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.icdf(draws.uniform(self._extended_shape(sample_shape), self.loc.dtype))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ class Cauchy(LocationScale):
     def icdf(self, value: Tensor) -> Tensor:
         return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         return math.log(4 * math.pi) + self.scale.log()
 
 
@@ -171,15 +171,15 @@ class HalfCauchy(Folded):
         return Cauchy(0.0, self.scale, validate_args=False)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return full_like(self.scale, math.inf)
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return zeros_like(self.scale)
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return full_like(self.scale, math.inf)
 
 
@@ -194,14 +194,14 @@ class Gumbel(LocationScale):
     arg_constraints = LocationScale.arg_constraints
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc + self.scale * EULER
 
     @property
     def variance(self) -> Tensor:
         return self.scale.square() * (math.pi**2 / 6)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.loc - self.scale * draws.exponential(self._extended_shape(sample_shape), self.loc.dtype).log()
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ class Gumbel(LocationScale):
     def icdf(self, value: Tensor) -> Tensor:
         return self.loc - self.scale * value.log().neg().log()
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         return self.scale.log() + (1 + EULER)
 
 
@@ -239,11 +239,17 @@ class StudentT(Distribution):
     loc: Tensor
     scale: Tensor
 
-    def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None):
+    def __init__(
+        self,
+        df: Tensor | float,
+        loc: Tensor | float = 0.0,
+        scale: Tensor | float = 1.0,
+        validate_args: bool | None = None,
+    ):
         self._begin(validate_args, df=df, loc=loc, scale=scale)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return _where(self.df > 1, self.loc, math.nan)
 
     @property
@@ -255,7 +261,7 @@ class StudentT(Distribution):
         finite = self.scale.square() * self.df / _where(self.df > 2, self.df - 2, 1.0)
         return _where(self.df > 2, finite, _where(self.df > 1, full_like(self.df, math.inf), math.nan))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         half = 0.5 * self.df
         spread = (half / draws.gamma(half.expand(shape))).sqrt()
@@ -268,7 +274,7 @@ class StudentT(Distribution):
         normalizer = normalizer - (0.5 * (self.df + 1)).lgamma()
         return -0.5 * (self.df + 1) * (y.square() / self.df).log1p() - normalizer
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         half, above = 0.5 * self.df, 0.5 * (self.df + 1)
         log_beta = half.lgamma() + math.lgamma(0.5) - above.lgamma()
         return self.scale.log() + above * (above.digamma() - half.digamma()) + 0.5 * self.df.log() + log_beta
@@ -288,11 +294,11 @@ class VonMises(Distribution):
     loc: Tensor
     concentration: Tensor
 
-    def __init__(self, loc: Any, concentration: Any, validate_args: bool | None = None):
+    def __init__(self, loc: Tensor | float, concentration: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, loc=loc, concentration=concentration)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc
 
     @property
@@ -300,17 +306,19 @@ class VonMises(Distribution):
         return self.loc
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         """Circular variance, 1 - I1 / I0."""
-        return 1 - _i1e(self.concentration) / _i0e(self.concentration)
+        result: Tensor = 1 - _i1e(self.concentration) / _i0e(self.concentration)
+        return result
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         parameters = [x.detach().expand(shape) for x in (self.loc, self.concentration)]
         return draw_with("VonMises", "vonmises", parameters, self.loc.dtype)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         # I0(k) = i0e(k) exp(k)
         normalizer = _i0e(self.concentration).log() + math.log(2 * math.pi)
-        return self.concentration * ((value - self.loc).cos() - 1) - normalizer
+        result: Tensor = self.concentration * ((value - self.loc).cos() - 1) - normalizer
+        return result

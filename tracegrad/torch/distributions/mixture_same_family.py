@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
@@ -34,7 +35,9 @@ class MixtureSameFamily(Distribution):
     arg_constraints = {}  # noqa: RUF012
     has_rsample = False
 
-    def __init__(self, mixture_distribution: Any, component_distribution: Any, validate_args: bool | None = None):
+    def __init__(
+        self, mixture_distribution: Categorical, component_distribution: Distribution, validate_args: bool | None = None
+    ):
         self._mixture_distribution, self._component_distribution = mixture_distribution, component_distribution
         if not isinstance(mixture_distribution, Categorical):
             raise ValueError(
@@ -66,7 +69,7 @@ class MixtureSameFamily(Distribution):
 
     _unexpanded = ("_mixture_distribution", "_component_distribution")
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Sequence[int], _instance: Self | None = None) -> Self:
         new = super().expand(batch_shape, _instance)
         new._component_distribution = self._component_distribution.expand((*batch_shape, self._num_component))
         new._mixture_distribution = self._mixture_distribution.expand(batch_shape)
@@ -77,39 +80,40 @@ class MixtureSameFamily(Distribution):
         return MixtureSameFamilyConstraint(self._component_distribution.support)
 
     @property
-    def mixture_distribution(self) -> Any:
+    def mixture_distribution(self) -> Categorical:
         """Distribution of the components' numbers."""
         return self._mixture_distribution
 
     @property
-    def component_distribution(self) -> Any:
+    def component_distribution(self) -> Distribution:
         """Distribution of the components."""
         return self._component_distribution
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         weights = self._padded(self._mixture_distribution.probs)
         return (weights * self._component_distribution.mean).sum(-1 - len(self._event_shape))
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         """Mean of the variances, plus the variance of the means."""
         weights, along = self._padded(self._mixture_distribution.probs), -1 - len(self._event_shape)
         inside = (weights * self._component_distribution.variance).sum(along)
         difference = self._component_distribution.mean - self.mean.unsqueeze(along)
         return inside + (weights * difference.square()).sum(along)
 
-    def cdf(self, value: Tensor) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         parts = self._component_distribution.cdf(value.unsqueeze(-1 - len(self._event_shape)))
-        return (parts * self._mixture_distribution.probs).sum(-1)
+        result: Tensor = (parts * self._mixture_distribution.probs).sum(-1)
+        return result
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         parts = self._component_distribution.log_prob(value.unsqueeze(-1 - len(self._event_shape)))
         weights = F.log_softmax(self._mixture_distribution.logits, dim=-1)
         return (parts + weights).logsumexp(-1)
 
-    def sample(self, sample_shape: Any = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             rank = len(self._event_shape)
             along = len(sample_shape) + len(self._batch_shape)
@@ -119,7 +123,7 @@ class MixtureSameFamily(Distribution):
             index = index.expand((*samples.shape[:along], 1, *self._event_shape))
             return samples.gather(along, index).squeeze(along)
 
-    def _padded(self, x: Tensor) -> Any:
+    def _padded(self, x: Tensor) -> Tensor:
         return x.reshape((*x.shape, *(1,) * len(self._event_shape)))
 
     def __repr__(self) -> str:

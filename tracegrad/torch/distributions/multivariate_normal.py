@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.distribution import Distribution
-from tracegrad.torch.distributions.utils import FUNCTIONS, lazy_property
+from tracegrad.torch.distributions.utils import FUNCTIONS, broadcast_shapes, lazy_property
 from tracegrad.torch.functions.linalg.matrices import solve_triangular
 from tracegrad.torch.tape.tensors.factories import eye
 from tracegrad.torch.tape.tensors.random import randn
 
 if TYPE_CHECKING:
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array
 
 
 __all__ = ["LowRankMultivariateNormal", "MultivariateNormal"]
 
-_cholesky, _matmul, _broadcast_shapes = (FUNCTIONS[name] for name in ("cholesky", "matmul", "broadcast_shapes"))
+_cholesky, _matmul = FUNCTIONS["cholesky"], FUNCTIONS["matmul"]
 
 
-def batch_mv(matrix: Array, vector: Any) -> Any:
+def batch_mv(matrix: Tensor, vector: Tensor) -> Tensor:
     """Multiply matrices by vectors, both with batch dimensions."""
     return _matmul(matrix, vector.unsqueeze(-1)).squeeze(-1)
 
 
-def solved(factor: Array, x: Array) -> Any:
+def solved(factor: Tensor, x: Tensor) -> Tensor:
     """Return L^-1 x for lower triangular matrices L."""
-    return solve_triangular(factor, x, upper=False)
+    return solve_triangular(factor, x, upper=False)  # type: ignore[return-value]  # of a Tensor
 
 
-def batch_mahalanobis(factor: Any, x: Any) -> Any:
+def batch_mahalanobis(factor: Tensor, x: Tensor) -> Tensor:
     """Return x . (L L^T)^-1 x for Cholesky factors L and vectors x, with batch dimensions."""
     return solved(factor, x.unsqueeze(-1)).squeeze(-1).square().sum(-1)
 
@@ -43,7 +43,7 @@ def half_log_det(factor: Tensor) -> Tensor:
     return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def _inverse(factor: Any) -> Any:
+def _inverse(factor: Tensor) -> Tensor:
     """Return the inverse of L L^T."""
     inverse = solved(factor, eye(factor.shape[-1], dtype=factor.dtype))
     return inverse.mT @ inverse
@@ -72,20 +72,20 @@ class MultivariateNormal(Distribution):
 
     def __init__(
         self,
-        loc: Any,
-        covariance_matrix: Any = None,
-        precision_matrix: Any = None,
-        scale_tril: Any = None,
+        loc: Tensor,
+        covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None,
+        scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ):
         if len(loc.shape) < 1:
             raise ValueError(located("loc must be at least one-dimensional."))
-        matrices = {
+        choices = {
             "scale_tril": scale_tril,
             "covariance_matrix": covariance_matrix,
             "precision_matrix": precision_matrix,
         }
-        matrices = {name: x for name, x in matrices.items() if x is not None}
+        matrices = {name: x for name, x in choices.items() if x is not None}
         if len(matrices) != 1:
             raise ValueError(
                 located("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
@@ -95,64 +95,66 @@ class MultivariateNormal(Distribution):
             raise ValueError(
                 located(f"{name} matrix must be at least two-dimensional, with optional leading batch dimensions")
             )
-        batch_shape = _broadcast_shapes(matrix.shape[:-2], loc.shape[:-1])
+        batch_shape = broadcast_shapes(matrix.shape[:-2], loc.shape[:-1])
         setattr(self, name, matrix.expand((*batch_shape, *matrix.shape[-2:])))
         self.loc = loc.expand((*batch_shape, loc.shape[-1]))
         super().__init__(batch_shape, self.loc.shape[-1:], validate_args=validate_args)
         self._unbroadcasted_scale_tril = self._factor(name, matrix)
 
     @staticmethod
-    def _factor(name: str, matrix: Any) -> Any:
+    def _factor(name: str, matrix: Tensor) -> Tensor:
         if name == "precision_matrix":  # L^-T of the precision, by the Cholesky factor of the flipped matrix
             flipped = _cholesky(matrix.flip((-2, -1))).flip((-2, -1)).mT
             return solved(flipped, eye(matrix.shape[-1], dtype=matrix.dtype))
         return matrix if name == "scale_tril" else _cholesky(matrix)
 
-    def _in_batch(self, matrix: Any) -> Any:
+    def _in_batch(self, matrix: Tensor) -> Tensor:
         return matrix.expand((*self._batch_shape, *self._event_shape, *self._event_shape))
 
     @lazy_property
-    def scale_tril(self) -> Any:
+    def scale_tril(self) -> Tensor:
         """Cholesky factor of the covariance."""
         return self._in_batch(self._unbroadcasted_scale_tril)
 
     @lazy_property
-    def covariance_matrix(self) -> Any:
+    def covariance_matrix(self) -> Tensor:
         """Covariance."""
         return self._in_batch(self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT)
 
     @lazy_property
-    def precision_matrix(self) -> Any:
+    def precision_matrix(self) -> Tensor:
         """Inverse of the covariance."""
         return self._in_batch(_inverse(self._unbroadcasted_scale_tril))
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.loc
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self._unbroadcasted_scale_tril.square().sum(-1).expand((*self._batch_shape, *self._event_shape))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         noise = randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)
         return self.loc + batch_mv(self._unbroadcasted_scale_tril, noise)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         factor = self._unbroadcasted_scale_tril
         distance = batch_mahalanobis(factor, value - self.loc)
-        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - half_log_det(factor)
+        result: Tensor = -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - half_log_det(factor)
+        return result
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         result = 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + half_log_det(
             self._unbroadcasted_scale_tril
         )
-        return result.expand(self._batch_shape)
+        output: Tensor = result.expand(self._batch_shape)
+        return output
 
 
 class LowRankMultivariateNormal(Distribution):
@@ -173,7 +175,7 @@ class LowRankMultivariateNormal(Distribution):
     support = constraints.real_vector
     has_rsample = True
 
-    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None):
+    def __init__(self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: bool | None = None):
         if len(loc.shape) < 1:
             raise ValueError(located("loc must be at least one-dimensional."))
         n = loc.shape[-1]
@@ -185,7 +187,7 @@ class LowRankMultivariateNormal(Distribution):
             raise ValueError(located(f"cov_factor must be a batch of matrices with shape {n} x m"))
         if cov_diag.shape[-1:] != (n,):
             raise ValueError(located(f"cov_diag must be a batch of vectors with shape ({n},)"))
-        batch = _broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
+        batch = broadcast_shapes(loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])
         self.loc, self.cov_diag = loc.expand((*batch, n)), cov_diag.expand((*batch, n))
         self.cov_factor = cov_factor.expand((*batch, *cov_factor.shape[-2:]))
         super().__init__(batch, (n,), validate_args=validate_args)
@@ -194,52 +196,54 @@ class LowRankMultivariateNormal(Distribution):
         self._capacitance_tril = _cholesky(self.cov_factor.mT @ scaled + eye(rank, dtype=loc.dtype))
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return self.loc
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return self.cov_factor.square().sum(-1) + self.cov_diag
 
     @lazy_property
-    def covariance_matrix(self) -> Any:
+    def covariance_matrix(self) -> Tensor:
         """Covariance."""
         return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
 
     @lazy_property
-    def scale_tril(self) -> Any:
+    def scale_tril(self) -> Tensor:
         """Cholesky factor of the covariance."""
         return _cholesky(self.covariance_matrix)
 
     @lazy_property
-    def precision_matrix(self) -> Any:
+    def precision_matrix(self) -> Tensor:
         """Inverse of the covariance."""
         scaled = self.cov_factor / self.cov_diag.unsqueeze(-1)
         reduced = solved(self._capacitance_tril, scaled.mT)
         return self.cov_diag.reciprocal().diag_embed() - reduced.mT @ reduced
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         low = randn((*shape[:-1], self.cov_factor.shape[-1]), dtype=self.loc.dtype)
         noise = self.cov_diag.sqrt() * randn(shape, dtype=self.loc.dtype)
         return self.loc + batch_mv(self.cov_factor, low) + noise
 
-    def _log_det(self) -> Any:
+    def _log_det(self) -> Tensor:
         return 2 * half_log_det(self._capacitance_tril) + self.cov_diag.log().sum(-1)
 
-    def _distance(self, x: Any) -> Any:
+    def _distance(self, x: Tensor) -> Tensor:
         """Return the squared Mahalanobis distance."""
         scaled = batch_mv((self.cov_factor / self.cov_diag.unsqueeze(-1)).mT, x)
         return (x.square() / self.cov_diag).sum(-1) - batch_mahalanobis(self._capacitance_tril, scaled)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         size = self._event_shape[0] * math.log(2 * math.pi)
-        return -0.5 * (size + self._log_det() + self._distance(value - self.loc))
+        result: Tensor = -0.5 * (size + self._log_det() + self._distance(value - self.loc))
+        return result
 
-    def entropy(self) -> Any:
-        return 0.5 * (self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self._log_det())
+    def entropy(self) -> Tensor:
+        result: Tensor = 0.5 * (self._event_shape[0] * (1.0 + math.log(2 * math.pi)) + self._log_det())
+        return result

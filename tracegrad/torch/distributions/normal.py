@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.distribution import Distribution
@@ -14,7 +15,6 @@ from tracegrad.torch.tape.tensors.random import randn
 
 if TYPE_CHECKING:
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array, Shape
 
 
 __all__ = ["HalfNormal", "Normal"]
@@ -29,11 +29,11 @@ class LocationScale(Distribution):
     loc: Tensor
     scale: Tensor
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, loc=loc, scale=scale)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.loc
 
     @property
@@ -49,14 +49,14 @@ class Folded(Distribution):
     has_rsample = True
     scale: Tensor
 
-    def __init__(self, scale: Any, validate_args: bool | None = None):
+    def __init__(self, scale: Tensor | float, validate_args: bool | None = None):
         self._begin(validate_args, scale=scale)
 
     @property
     def _base(self) -> LocationScale:
         raise NotImplementedError
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self._base.rsample(sample_shape).abs()
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class Folded(Distribution):
     def icdf(self, value: Tensor) -> Tensor:
         return self._base.icdf((value + 1) / 2)
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tensor:
         return self._base.entropy() - math.log(2)
 
 
@@ -93,7 +93,7 @@ class Normal(LocationScale, ExponentialFamily):
     def variance(self) -> Tensor:
         return self.scale.square()
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         return self.loc + self.scale * randn(shape, dtype=self.loc.dtype)
 
@@ -109,14 +109,14 @@ class Normal(LocationScale, ExponentialFamily):
     def icdf(self, value: Tensor) -> Tensor:
         return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
 
-    def entropy(self) -> Array:
+    def entropy(self) -> Tensor:
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
     @property
     def _natural_params(self) -> tuple[Tensor, ...]:
         return self.loc / self.scale.square(), -0.5 / self.scale.square()
 
-    def _log_normalizer(self, x: Any, y: Any) -> Any:
+    def _log_normalizer(self, x: Tensor, y: Tensor) -> Tensor:
         return -0.25 * x.square() / y + 0.5 * (-math.pi / y).log()
 
 
@@ -135,7 +135,7 @@ class HalfNormal(Folded):
         return Normal(0.0, self.scale, validate_args=False)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return self.scale * math.sqrt(2 / math.pi)
 
     @property

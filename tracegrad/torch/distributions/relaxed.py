@@ -7,7 +7,8 @@ C. J. Maddison, A. Mnih and Y. W. Teh, "The concrete distribution", ICLR 2017; E
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.distributions import constraints, draws
 from tracegrad.torch.distributions.categorical import Categorical, OfCategorical
@@ -16,6 +17,10 @@ from tracegrad.torch.distributions.transformed_distribution import TransformedDi
 from tracegrad.torch.distributions.transforms import ExpTransform, SigmoidTransform
 from tracegrad.torch.distributions.utils import broadcast_all
 from tracegrad.torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["LogitRelaxedBernoulli", "RelaxedBernoulli", "RelaxedOneHotCategorical"]
 
@@ -32,17 +37,24 @@ class LogitRelaxedBernoulli(BinaryLogits):
     support = constraints.real
     has_rsample = True
 
-    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        temperature: Tensor | float,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
+        validate_args: bool | None = None,
+    ):
         self._begin_binary(probs, logits, validate_args)
         self.temperature = temperature
 
     _unexpanded = ("temperature",)
 
-    def rsample(self, sample_shape: object = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         u = draws.uniform(self._extended_shape(sample_shape), self._param.dtype)
-        return (u.log() - (-u).log1p() + self.logits) / self.temperature
+        result: Tensor = (u.log() - (-u).log1p() + self.logits) / self.temperature
+        return result
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         logits, value = broadcast_all(self.logits, value)
         difference = logits - value * self.temperature
@@ -59,14 +71,16 @@ class OfRelaxed(TransformedDistribution):
         return self.base_dist.temperature
 
     @property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """Logarithms of the probabilities, or log odds if there are two values."""
-        return self.base_dist.logits
+        result: Tensor = self.base_dist.logits
+        return result
 
     @property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """Probabilities."""
-        return self.base_dist.probs
+        result: Tensor = self.base_dist.probs
+        return result
 
 
 class RelaxedBernoulli(OfRelaxed):
@@ -81,7 +95,13 @@ class RelaxedBernoulli(OfRelaxed):
     support = constraints.unit_interval
     has_rsample = True
 
-    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        temperature: Tensor | float,
+        probs: Tensor | float | None = None,
+        logits: Tensor | float | None = None,
+        validate_args: bool | None = None,
+    ):
         base = LogitRelaxedBernoulli(temperature, probs, logits, validate_args)
         super().__init__(base, SigmoidTransform(), validate_args=validate_args)
 
@@ -99,23 +119,30 @@ class ExpRelaxedCategorical(OfCategorical):
     has_rsample = True
     _unexpanded = ("temperature",)
 
-    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        temperature: Tensor | float,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ):
         self.temperature = temperature
         self._begin_categorical(probs, logits, validate_args)
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         times = draws.exponential(self._extended_shape(sample_shape), self.logits.dtype)
         scores = (self.logits - times.log()) / self.temperature
         return scores - scores.logsumexp(-1, True)
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         k = self._event_shape[0]
         logits, value = broadcast_all(self.logits, value)
         (temperature,) = broadcast_all(self.temperature)
         score = logits - value * temperature
         score = (score - score.logsumexp(-1, True)).sum(-1)
-        return score + math.lgamma(k) + (k - 1) * temperature.log()
+        result: Tensor = score + math.lgamma(k) + (k - 1) * temperature.log()
+        return result
 
 
 class RelaxedOneHotCategorical(OfRelaxed):
@@ -131,6 +158,12 @@ class RelaxedOneHotCategorical(OfRelaxed):
     support = constraints.simplex
     has_rsample = True
 
-    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        temperature: Tensor | float,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ):
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)

@@ -11,14 +11,15 @@ from tracegrad.torch.distributions import constraints
 from tracegrad.torch.tape.tensors.factories import zeros_like
 
 if TYPE_CHECKING:
+    from tracegrad.torch.distributions.constraints import Constraint
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array, Shape
+    from tracegrad.typing import Shape
 
 
 __all__ = ["ComposeTransform", "IndependentTransform", "Transform", "identity_transform", "sum_rightmost"]
 
 
-def sum_rightmost(value: Any, count: int) -> Any:
+def sum_rightmost(value: Tensor, count: int) -> Tensor:
     """Sum the last `count` dimensions."""
     return value if count == 0 else value.reshape((*value.shape[:-count], -1)).sum(-1)
 
@@ -75,7 +76,7 @@ class Transform:
         """Sign of the derivative of a monotone transform."""
         raise NotImplementedError
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> Transform:
         """Return the transform with this size of the cache."""
         if self._cache_size == cache_size:
             return self
@@ -84,27 +85,30 @@ class Transform:
         owner: Any = next((cls for cls in type(self).__mro__ if "_arguments" in vars(cls)), None)
         if owner is None:
             raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
-        return owner(*[getattr(self, name) for name in owner._arguments], cache_size=cache_size)
+        result: Transform = owner(*[getattr(self, name) for name in owner._arguments], cache_size=cache_size)
+        return result
 
     def __eq__(self, other: object) -> bool:
         return self is other
 
     __hash__ = object.__hash__
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Tensor:
         if self._cache_size == 0:
             return self._call(x)
         if x is self._cached_x_y[0]:
-            return self._cached_x_y[1]
+            result: Tensor = self._cached_x_y[1]
+            return result
         y = self._call(x)
         self._cached_x_y = x, y
         return y
 
-    def _inv_call(self, y: Tensor) -> Any:
+    def _inv_call(self, y: Tensor) -> Tensor:
         if self._cache_size == 0:
             return self._inverse(y)
         if y is self._cached_x_y[1]:
-            return self._cached_x_y[0]
+            result: Tensor = self._cached_x_y[0]
+            return result
         x = self._inverse(y)
         self._cached_x_y = x, y
         return x
@@ -115,18 +119,18 @@ class Transform:
     def _inverse(self, y: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """Return log |det dy/dx| of each event, at the input `x` and the output `y`."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def forward_shape(self, shape: Shape) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         """Return the shape of the output from the shape of the input."""
         return shape
 
-    def inverse_shape(self, shape: Shape) -> Any:
+    def inverse_shape(self, shape: Shape) -> Shape:
         """Return the shape of the input from the shape of the output."""
         return shape
 
@@ -139,14 +143,16 @@ class _InverseTransform(Transform):
         self._inv = transform
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         """Constraint of the input."""
-        return self._inv.codomain
+        result: Constraint = self._inv.codomain
+        return result
 
     @property
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         """Constraint of the output."""
-        return self._inv.domain
+        result: Constraint = self._inv.domain
+        return result
 
     @property
     def bijective(self) -> bool:  # type: ignore[override]
@@ -159,11 +165,11 @@ class _InverseTransform(Transform):
         return self._inv.sign
 
     @property
-    def inv(self) -> Any:
+    def inv(self) -> Transform:
         """The transform itself."""
         return self._inv
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> Transform:
         return self._inv.with_cache(cache_size).inv
 
     def __eq__(self, other: object) -> bool:
@@ -174,16 +180,16 @@ class _InverseTransform(Transform):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inv!r})"
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Tensor:
         return self._inv._inv_call(x)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -self._inv.log_abs_det_jacobian(y, x)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         return self._inv.inverse_shape(shape)
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Shape) -> Shape:
         return self._inv.forward_shape(shape)
 
 
@@ -208,7 +214,7 @@ class ComposeTransform(Transform):
 
     _arguments = ("parts",)
 
-    def __init__(self, parts: Sequence[Any], cache_size: int = 0):
+    def __init__(self, parts: Sequence[Transform], cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.parts = [part.with_cache(cache_size) for part in parts] if cache_size else list(parts)
 
@@ -217,7 +223,7 @@ class ComposeTransform(Transform):
 
     __hash__ = object.__hash__
 
-    def _at_end(self, parts: Sequence[Tensor], start: str, end: str) -> Any:
+    def _at_end(self, parts: Sequence[Transform], start: str, end: str) -> Constraint:
         """Return the constraint at one end, with the dimensions of events that the other parts need."""
         if not parts:
             return constraints.real
@@ -230,12 +236,12 @@ class ComposeTransform(Transform):
         return constraints.independent(result, more) if more > 0 else result
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         """Constraint of the input."""
         return self._at_end(self.parts, "domain", "codomain")
 
     @property
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         """Constraint of the output."""
         return self._at_end(self.parts[::-1], "codomain", "domain")
 
@@ -254,12 +260,12 @@ class ComposeTransform(Transform):
         """Inverse transform."""
         return ComposeTransform([part.inv for part in reversed(self.parts)], self._cache_size)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Tensor:
         for part in self.parts:
             x = part(x)
         return x
 
-    def log_abs_det_jacobian(self, x: Array, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if not self.parts:
             return zeros_like(x)
         values = [x]
@@ -273,12 +279,12 @@ class ComposeTransform(Transform):
             count += part.codomain.event_dim - part.domain.event_dim
         return sum(terms[1:], terms[0])
 
-    def forward_shape(self, shape: object) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         for part in self.parts:
             shape = part.forward_shape(shape)
         return shape
 
-    def inverse_shape(self, shape: Shape) -> Any:
+    def inverse_shape(self, shape: Shape) -> Shape:
         for part in reversed(self.parts):
             shape = part.inverse_shape(shape)
         return shape
@@ -303,18 +309,18 @@ class IndependentTransform(Transform):
 
     _arguments = "base_transform", "reinterpreted_batch_ndims"
 
-    def __init__(self, base_transform: Any, reinterpreted_batch_ndims: int, cache_size: int = 0):
+    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.base_transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         """Constraint of the input."""
         return constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims)
 
     @property
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         """Constraint of the output."""
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
@@ -328,22 +334,22 @@ class IndependentTransform(Transform):
         """Sign of the derivative."""
         return self.base_transform.sign
 
-    def _call(self, x: Array) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         require_rank(x.shape, self.domain.event_dim)
         return self.base_transform(x)
 
-    def _inverse(self, y: Array) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         require_rank(y.shape, self.codomain.event_dim)
         return self.base_transform.inv(y)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return sum_rightmost(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
 
-    def forward_shape(self, shape: Shape) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         return self.base_transform.forward_shape(shape)
 
-    def inverse_shape(self, shape: Shape) -> Any:
+    def inverse_shape(self, shape: Shape) -> Shape:
         return self.base_transform.inverse_shape(shape)

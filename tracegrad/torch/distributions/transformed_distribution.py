@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tracegrad.avals import Size
 from tracegrad.errors import located
@@ -16,13 +16,14 @@ from tracegrad.torch.distributions.transforms import ExpTransform, StickBreaking
 from tracegrad.torch.modes import no_grad
 
 if TYPE_CHECKING:
-    from tracegrad.typing import Array
+    from tracegrad.torch.distributions.constraints import Constraint
+    from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
 __all__ = ["LogNormal", "LogisticNormal", "TransformedDistribution"]
 
 
-def _list_of(transforms: Any) -> list[Any]:
+def _list_of(transforms: Transform | list[Transform]) -> list[Transform]:
     if isinstance(transforms, Transform):
         return [transforms]
     if not isinstance(transforms, list):
@@ -46,8 +47,14 @@ class TransformedDistribution(Distribution):
 
     arg_constraints = {}  # noqa: RUF012
     _unexpanded = ("base_dist",)
+    base_dist: Any
 
-    def __init__(self, base_distribution: Any, transforms: Any, validate_args: bool | None = None):
+    def __init__(
+        self,
+        base_distribution: Distribution,
+        transforms: Transform | list[Transform],
+        validate_args: bool | None = None,
+    ):
         self.transforms = _list_of(transforms)
         base_shape = base_distribution.batch_shape + base_distribution.event_shape
         base_event_dim = len(base_distribution.event_shape)
@@ -67,7 +74,7 @@ class TransformedDistribution(Distribution):
         cut = len(shape) - max(codomain_dim, base_event_dim + codomain_dim - domain_dim)
         super().__init__(shape[:cut], shape[cut:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Sequence[int], _instance: Self | None = None) -> Self:
         new = super().expand(batch_shape, _instance)
         shape: Any = Size((*batch_shape, *self._event_shape))
         for transform in reversed(self.transforms):
@@ -81,26 +88,27 @@ class TransformedDistribution(Distribution):
         return bool(self.base_dist.has_rsample)
 
     @constraints.dependent_property(is_discrete=False)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         if not self.transforms:
-            return self.base_dist.support
+            output: Constraint = self.base_dist.support
+            return output
         result = self.transforms[-1].codomain
         more = len(self._event_shape) - result.event_dim
         return constraints.independent(result, more) if more > 0 else result
 
-    def _transformed(self, x: Any) -> Any:
+    def _transformed(self, x: Tensor) -> Tensor:
         for transform in self.transforms:
             x = transform(x)
         return x
 
-    def sample(self, sample_shape: object = ()) -> Any:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with no_grad():
             return self._transformed(self.base_dist.sample(sample_shape))
 
-    def rsample(self, sample_shape: Any = ()) -> Any:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self._transformed(self.base_dist.rsample(sample_shape))
 
-    def log_prob(self, value: Any) -> Any:
+    def log_prob(self, value: Tensor) -> Tensor:
         self._check_sample(value)
         event_dim, y = len(self._event_shape), value
         result: Any = 0.0
@@ -110,21 +118,22 @@ class TransformedDistribution(Distribution):
             term = transform.log_abs_det_jacobian(x, y)
             result = result - sum_rightmost(term, event_dim - transform.domain.event_dim)
             y = x
-        return result + sum_rightmost(self.base_dist.log_prob(y), event_dim - len(self.base_dist.event_shape))
+        output: Tensor = result + sum_rightmost(self.base_dist.log_prob(y), event_dim - len(self.base_dist.event_shape))
+        return output
 
-    def _increasing(self, probability: Array) -> Array:
+    def _increasing(self, probability: Tensor) -> Tensor:
         """Return p if all transforms together are increasing, and 1 - p if they are decreasing."""
         sign: Any = 1
         for transform in self.transforms:
             sign = sign * transform.sign
         return probability if isinstance(sign, int) and sign == 1 else sign * (probability - 0.5) + 0.5
 
-    def cdf(self, value: Any) -> Any:
+    def cdf(self, value: Tensor) -> Tensor:
         for transform in reversed(self.transforms):
             value = transform.inv(value)
         return self._increasing(self.base_dist.cdf(value))
 
-    def icdf(self, value: Any) -> Any:
+    def icdf(self, value: Tensor) -> Tensor:
         return self._transformed(self.base_dist.icdf(self._increasing(value)))
 
 
@@ -139,34 +148,37 @@ class LogNormal(TransformedDistribution):
     support = constraints.positive
     has_rsample = True
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None):
         super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args)
 
     @property
-    def loc(self) -> Any:
+    def loc(self) -> Tensor:
         """Mean of the logarithm."""
-        return self.base_dist.loc
+        result: Tensor = self.base_dist.loc
+        return result
 
     @property
-    def scale(self) -> Any:
+    def scale(self) -> Tensor:
         """Standard deviation of the logarithm."""
-        return self.base_dist.scale
+        result: Tensor = self.base_dist.scale
+        return result
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Tensor:
         return (self.loc + self.scale.square() / 2).exp()
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Tensor:
         return (self.loc - self.scale.square()).exp()
 
     @property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         square = self.scale.square()
         return square.expm1() * (2 * self.loc + square).exp()
 
-    def entropy(self) -> Any:
-        return self.base_dist.entropy() + self.loc
+    def entropy(self) -> Tensor:
+        result: Tensor = self.base_dist.entropy() + self.loc
+        return result
 
 
 class LogisticNormal(TransformedDistribution):
@@ -181,18 +193,20 @@ class LogisticNormal(TransformedDistribution):
     support = constraints.simplex
     has_rsample = True
 
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None):
         base = Normal(loc, scale, validate_args=validate_args)
         if not base.batch_shape:
             base = base.expand([1])
         super().__init__(base, StickBreakingTransform(), validate_args=validate_args)
 
     @property
-    def loc(self) -> Any:
+    def loc(self) -> Tensor:
         """Means of the normal numbers."""
-        return self.base_dist.base_dist.loc
+        result: Tensor = self.base_dist.base_dist.loc
+        return result
 
     @property
-    def scale(self) -> Any:
+    def scale(self) -> Tensor:
         """Standard deviations of the normal numbers."""
-        return self.base_dist.base_dist.scale
+        result: Tensor = self.base_dist.base_dist.scale
+        return result

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.avals import Size
 from tracegrad.errors import located
@@ -40,7 +40,7 @@ from tracegrad.torch.tape.tensors.ranges import arange
 if TYPE_CHECKING:
     from tracegrad.torch.distributions.constraints import Constraint
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array, Shape
+    from tracegrad.typing import Shape
 
 
 __all__ = [
@@ -103,10 +103,10 @@ class ReshapeTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x.new_zeros(x.shape[: len(x.shape) - len(self.in_shape)])
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         return _swapped(shape, self.in_shape, self.out_shape)
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Shape) -> Shape:
         return _swapped(shape, self.out_shape, self.in_shape)
 
 
@@ -130,13 +130,13 @@ class SoftmaxTransform(WithoutParameters):
     domain = constraints.real_vector
     codomain = constraints.simplex
 
-    def _call(self, x: Array) -> Any:
-        return F.softmax(x, dim=-1)
+    def _call(self, x: Tensor) -> Tensor:
+        return F.softmax(x, dim=-1)  # type: ignore[return-value]  # of a Tensor
 
     def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def forward_shape(self, shape: Shape) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         require_rank(shape, 1)
         return shape
 
@@ -155,28 +155,29 @@ class StickBreakingTransform(WithoutParameters):
     codomain = constraints.simplex
     bijective = True
 
-    def _offset(self, count: int, x: Any) -> Any:
+    def _offset(self, count: int, x: Tensor) -> Tensor:
         return arange(count, 0, -1, dtype=x.dtype).log()
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         fraction = SigmoidTransform()(x - self._offset(x.shape[-1], x))
         left = (1 - fraction).cumprod(-1)
-        return F.pad(fraction, [0, 1], value=1) * F.pad(left, [1, 0], value=1)
+        result: Tensor = F.pad(fraction, [0, 1], value=1) * F.pad(left, [1, 0], value=1)
+        return result
 
-    def _inverse(self, y: Tensor) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         cropped = y[..., :-1]
         left = (1 - cropped.cumsum(-1)).clamp(min=float(finfo(y.dtype).tiny))
         return cropped.log() - left.log() + self._offset(cropped.shape[-1], y)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         x = x - self._offset(x.shape[-1], x)
         return (-x + F.logsigmoid(x) + y[..., :-1].log()).sum(-1)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         require_rank(shape, 1)
         return Size((*shape[:-1], shape[-1] + 1))
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Shape) -> Shape:
         require_rank(shape, 1)
         return Size((*shape[:-1], shape[-1] - 1))
 
@@ -210,11 +211,11 @@ class PositiveDefiniteTransform(WithoutParameters):
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
 
-    def _call(self, x: object) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         factor = LowerCholeskyTransform()(x)
         return factor @ factor.mT
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         return LowerCholeskyTransform().inv(FUNCTIONS["cholesky"](y))
 
 
@@ -233,31 +234,32 @@ class CorrCholeskyTransform(WithoutParameters):
     codomain = constraints.corr_cholesky
     bijective = True
 
-    def _call(self, x: Any) -> Any:
+    def _call(self, x: Tensor) -> Tensor:
         eps = float(finfo(x.dtype).eps)
         partial = vec_to_tril_matrix(x.tanh().clamp(min=-1 + eps, max=1 - eps), diag=-1)
         left = (1 - partial.square()).sqrt().cumprod(-1)
-        return (partial + eye(partial.shape[-1], dtype=x.dtype)) * F.pad(left[..., :-1], [1, 0], value=1)
+        result: Tensor = (partial + eye(partial.shape[-1], dtype=x.dtype)) * F.pad(left[..., :-1], [1, 0], value=1)
+        return result
 
-    def _inverse(self, y: Any) -> Any:
+    def _inverse(self, y: Tensor) -> Tensor:
         left = 1 - y.square().cumsum(-1)
         left = tril_matrix_to_vec(F.pad(left[..., :-1], [1, 0], value=1), diag=-1)
         partial = tril_matrix_to_vec(y, diag=-1) / left.sqrt()
         return (partial.log1p() - partial.neg().log1p()) / 2
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         left = 1 - y.square().cumsum(-1)
         terms = 0.5 * tril_matrix_to_vec(left, diag=-2).log().sum(-1) if y.shape[-1] > 2 else 0.0
         return terms - 2 * (x - F.logsigmoid(2 * x) - math.log(2.0)).sum(-1)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         require_rank(shape, 1)
         n = round((0.25 + 2 * shape[-1]) ** 0.5 + 0.5)
         if n * (n - 1) // 2 != shape[-1]:
             raise ValueError(located("Input is not a flattened lower-diagonal number"))
         return Size((*shape[:-1], n, n))
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Shape) -> Shape:
         require_rank(shape, 2)
         if shape[-2] != shape[-1]:
             raise ValueError(located("Input is not square"))

@@ -18,8 +18,8 @@ from tracegrad.torch.tape.tensors.dtypes import finfo, get_default_dtype
 from tracegrad.torch.tape.tensors.factories import tensor, zeros
 
 if TYPE_CHECKING:
+    from tracegrad.avals import Size
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array
 
 
 __all__ = [
@@ -33,11 +33,12 @@ __all__ = [
 ]
 
 FUNCTIONS: Mapping[str, Callable[..., Tensor]] = registry.FUNCTIONS  # of Tensors
+broadcast_shapes: Callable[..., Size] = registry.FUNCTIONS["broadcast_shapes"]
 
 EULER = 0.57721566490153286061  # the Euler-Mascheroni constant
 
 
-def broadcast_all(*values: object) -> tuple[Any, ...]:
+def broadcast_all(*values: object) -> tuple[Tensor, ...]:
     """Broadcast Tensors and numbers to one shape; numbers get the dtype of the first Tensor.
 
     ValueError for other values.
@@ -71,19 +72,19 @@ def clamp_probs(probs: Tensor) -> Tensor:
     return probs.clamp(min=eps, max=1 - eps)
 
 
-def clamp_open(x: Any) -> Any:
+def clamp_open(x: Tensor) -> Tensor:
     """Move numbers of [0, 1] into the open interval: up to the smallest normal number, and down by the epsilon."""
     limits = finfo(x.dtype)
     return x.clamp(min=float(limits.tiny), max=1.0 - float(limits.eps))
 
 
-def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Array:
+def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
     """Convert logits to probabilities: sigmoid if `is_binary`, otherwise softmax over the last dimension.
 
     >>> logits_to_probs(tensor([0.0, 0.0]))
     tensor([0.5000, 0.5000])
     """
-    return logits.sigmoid() if is_binary else F.softmax(logits, dim=-1)
+    return logits.sigmoid() if is_binary else F.softmax(logits, dim=-1)  # type: ignore[return-value]  # of a Tensor
 
 
 def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
@@ -96,7 +97,7 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
     return clamped.log() - (-clamped).log1p() if is_binary else clamped.log()
 
 
-def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
+def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
     """Fill the lower triangle of matrices row by row with the elements of vectors.
 
     >>> vec_to_tril_matrix(tensor([1.0, 2.0, 3.0])).tolist()
@@ -109,7 +110,7 @@ def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
     return matrix
 
 
-def tril_matrix_to_vec(mat: Array, diag: int = 0) -> Any:
+def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
     """Return the elements of the lower triangle of matrices, row by row.
 
     ValueError if the diagonal is outside of the matrix.

@@ -70,7 +70,7 @@ def _operator(name: str) -> Callable[[Kind, object], Kind]:
     return apply
 
 
-def _explain(x: Any, other: Any = None) -> None:
+def _explain(x: Any, other: object = None) -> None:
     """Raise the error of PyTorch for operands whose shapes cannot be broadcast."""
     if hasattr(other, "shape"):
         broadcast_shapes(x.shape, other.shape)
@@ -96,12 +96,22 @@ def _is_operand(x: Array, other: Array | Number) -> bool:
     return type(other) in LITERALS or isinstance(other, _ARRAYS)
 
 
-def _matmul(self: Array, other: Array) -> Array:
-    return matmul.matmul(self, other) if _is_operand(self, other) else NotImplemented
+def _unary(name: str) -> Callable[[Kind], Kind]:
+    operator: Callable[[Kind], Kind] = getattr(ArrayMethods, name)
+    return operator
 
 
-def _rmatmul(self: Array, other: Array) -> Array:
-    return matmul.matmul(other, self) if _is_operand(self, other) else NotImplemented
+_product: Callable[..., Any] = matmul.matmul
+
+
+def _matmul(self: Kind, other: Any) -> Kind:
+    result: Kind = _product(self, other) if _is_operand(self, other) else NotImplemented
+    return result
+
+
+def _rmatmul(self: Kind, other: Any) -> Kind:
+    result: Kind = _product(other, self) if _is_operand(self, other) else NotImplemented
+    return result
 
 
 def _in_place(operator: Callable[..., Array]) -> Callable[[Kind, object], Kind]:
@@ -132,7 +142,7 @@ def _difference(name: str, of_number: str = "", of_array: str = "") -> Callable[
     return apply
 
 
-def _quotient(self: Kind, other: Any) -> Kind:
+def _quotient(self: Kind, other: object) -> Kind:
     """Divide `other` by the Tensor; 1 / x is computed as its reciprocal times 1, as in PyTorch."""
     if other.__class__ in (int, float) and other == 1 and self.dtype.kind == "f":
         return self.reciprocal() * other
@@ -247,7 +257,7 @@ class TensorMethods(RegisteredMethods):
     __rshift__, __rrshift__ = _operator("__rshift__"), _operator("__rrshift__")
     __lt__, __le__, __gt__, __ge__ = _operator("__lt__"), _operator("__le__"), _operator("__gt__"), _operator("__ge__")
     __eq__, __ne__ = _operator("__eq__"), _operator("__ne__")  # type: ignore[assignment]
-    __neg__, __abs__, __invert__ = ArrayMethods.__neg__, ArrayMethods.__abs__, ArrayMethods.__invert__
+    __neg__, __abs__, __invert__ = _unary("__neg__"), _unary("__abs__"), _unary("__invert__")
 
     __iadd__, __isub__ = _in_place(__add__), _in_place(__sub__)
     __imul__, __itruediv__ = _in_place(__mul__), _in_place(__truediv__)
@@ -281,14 +291,16 @@ class TensorMethods(RegisteredMethods):
         return linear.transpose(self, perm=tuple(range(len(self.shape) - 1, -1, -1)))
 
     @property
-    def mT(self: Array) -> Array:
+    def mT(self) -> Self:
         """A view with the last two dimensions exchanged."""
         if self.ndim < 2:
             raise size_error(
                 f"tensor.mT is only supported on matrices or batches of matrices. Got {self.ndim}-D tensor."
             )
         n = self.ndim
-        return named("TransposeBackward0", linear.transpose(self, perm=(*range(n - 2), n - 1, n - 2)))
+        view: Any = linear.transpose(self, perm=(*range(n - 2), n - 1, n - 2))
+        result: Self = named("TransposeBackward0", view)
+        return result
 
     @property
     def H(self: Any) -> Array:
@@ -441,7 +453,7 @@ class TensorMethods(RegisteredMethods):
     def __round__(self, ndigits: int | None = None) -> Any:
         return selection.round(self, ndigits or 0)
 
-    def item(self) -> Array:
+    def item(self) -> Any:
         """The only element as a Python number; RuntimeError if there are none or several."""
         if self.numel() != 1:
             raise RuntimeError(located(f"a Tensor with {self.numel()} elements cannot be converted to Scalar"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.function_module import FunctionModule
@@ -11,7 +11,7 @@ from tracegrad.torch.nn.init import constant_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
-from tracegrad.typing import Array
+from tracegrad.typing import Array, DTypeLike
 
 if TYPE_CHECKING:
     from tracegrad.typing import DeviceLike
@@ -368,7 +368,7 @@ class PReLU(Module):
     tensor([-0.2500,  2.0000])
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: Any = None):
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: DTypeLike = None):
         super().__init__()
         self.num_parameters, self.init = num_parameters, init
         self.weight = Parameter(empty(num_parameters, device=device, dtype=dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.torch.functions.nn.multi_head_attention import attention_in_batches
 from tracegrad.torch.nn.init import xavier_normal_, xavier_uniform_, zeros_
@@ -10,6 +10,7 @@ from tracegrad.torch.nn.linear import Linear
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
+from tracegrad.typing import DTypeLike
 
 if TYPE_CHECKING:
     from tracegrad.typing import Array, DeviceLike
@@ -43,7 +44,7 @@ class MultiheadAttention(Module):
         vdim: int | None = None,
         batch_first: bool = False,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
@@ -58,7 +59,7 @@ class MultiheadAttention(Module):
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
 
-        def parameter(*shape: int, wanted: bool = True) -> Array | None:
+        def parameter(*shape: int, wanted: bool = True) -> Parameter | None:
             return Parameter(empty(*shape, device=device, dtype=dtype)) if wanted else None
 
         same = self._qkv_same_embed_dim
@@ -93,7 +94,7 @@ class MultiheadAttention(Module):
         attn_mask: Array | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Array, Array | None]:
         """Compute the output, in the shape of the query, and the weights, (N, L, S).
 
         The weights are (N, num_heads, L, S) unless `average_attn_weights`, and None unless `need_weights`, which is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.nn.module import Module
@@ -34,7 +34,7 @@ class _Numbered(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Module]:
         return iter(self._modules.values())
 
     def _renumber(self, modules: Iterable[Module]) -> None:
@@ -51,7 +51,7 @@ class _Numbered(Module):
             return self._subset(list(self._modules.items())[index])
         return self._modules[self._name(index)]
 
-    def _subset(self, items: list[tuple[str, Any]]) -> Self:
+    def _subset(self, items: list[tuple[str, Module]]) -> Self:
         return type(self)([module for _, module in items])
 
     def __setitem__(self, index: int, module: Module) -> None:
@@ -66,12 +66,12 @@ class _Numbered(Module):
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.isdigit()]
 
-    def append(self, module: Any) -> Self:
+    def append(self, module: Module) -> Self:
         """Add a module at the end; returns the container."""
         self.add_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[object]) -> Self:
+    def extend(self, modules: Iterable[Module]) -> Self:
         """Append modules; return the container. TypeError for objects that cannot be iterated."""
         if not isinstance(modules, Iterable):
             raise TypeError(
@@ -90,11 +90,12 @@ class _Numbered(Module):
         self._renumber(modules)
         return self
 
-    def pop(self, index: int) -> Any:
+    def pop(self, index: int) -> Module:
         """Take the module at `index` out, and return it."""
         result = self[index]
         del self[index]
-        return result
+        output: Module = result
+        return output
 
 
 class Sequential(_Numbered):
@@ -130,10 +131,10 @@ class Sequential(_Numbered):
             input = module(input)
         return input
 
-    def _subset(self, items: list[tuple[str, Any]]) -> Self:
+    def _subset(self, items: list[tuple[str, Module]]) -> Self:
         return type(self)(dict(items))
 
-    def __add__(self, other: Module) -> Module:
+    def __add__(self, other: Iterable[Module]) -> Sequential:
         if not isinstance(other, Sequential):
             raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
         return Sequential(*self, *other)
@@ -148,15 +149,15 @@ class ModuleList(_Numbered):
     (3, Linear(in_features=2, out_features=2, bias=True))
     """
 
-    def __init__(self, modules: Iterable[Any] | None = None):
+    def __init__(self, modules: Iterable[Module] | None = None):
         super().__init__()
         if modules is not None:
             self.extend(modules)
 
-    def __add__(self, other: Iterable[Any]) -> Any:
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
 
-    def __iadd__(self, other: Iterable[Any]) -> Module:
+    def __iadd__(self, other: Iterable[Module]) -> Module:
         return self.extend(other)
 
     def forward(self, *input: Any) -> Any:
@@ -173,13 +174,14 @@ class ModuleDict(Module):
     (['first', 'act'], ReLU())
     """
 
-    def __init__(self, modules: Any = None):
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None):
         super().__init__()
         if modules is not None:
             self.update(modules)
 
-    def __getitem__(self, key: str) -> Any:
-        return self._modules[key]
+    def __getitem__(self, key: str) -> Module:
+        result: Module = self._modules[key]
+        return result
 
     def __setitem__(self, key: str, module: Module) -> None:
         self.add_module(key, module)
@@ -200,23 +202,24 @@ class ModuleDict(Module):
         """Take all modules out."""
         self._modules.clear()
 
-    def pop(self, key: str) -> Any:
+    def pop(self, key: str) -> Module:
         """Take a module out, and return it."""
-        return self._modules.pop(key)
+        result: Module = self._modules.pop(key)
+        return result
 
-    def keys(self) -> Any:
+    def keys(self) -> KeysView[str]:
         """Return the names."""
         return self._modules.keys()
 
-    def items(self) -> Any:
+    def items(self) -> ItemsView[str, Module]:
         """Return the names with their modules."""
         return self._modules.items()
 
-    def values(self) -> Any:
+    def values(self) -> ValuesView[Module]:
         """Return the modules."""
         return self._modules.values()
 
-    def update(self, modules: Any) -> None:
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Take the modules of a mapping, or of pairs of names and modules. TypeError for other things."""
         if not isinstance(modules, Iterable):
             raise TypeError(

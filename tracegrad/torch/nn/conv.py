@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
@@ -11,7 +12,7 @@ from tracegrad.torch.nn import init
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty
-from tracegrad.typing import Array
+from tracegrad.typing import Array, DeviceLike, DTypeLike
 
 if TYPE_CHECKING:
     from tracegrad.typing import Sizes
@@ -32,15 +33,15 @@ class _ConvNd(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         if groups <= 0:
@@ -75,14 +76,14 @@ class _ConvNd(Module):
             if inputs:
                 init.uniform_(self.bias, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs))
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output, (N, out_channels, ...) or (out_channels, ...)."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._around(), mode=self.padding_mode), 0
         return self._convolution(input, padding)
 
-    def _convolution(self, input: Any, padding: Any) -> Any:
+    def _convolution(self, input: Array, padding: Any) -> Array:
         raise NotImplementedError
 
     def _around(self) -> list[int]:
@@ -170,16 +171,16 @@ class _ConvTransposeNd(_ConvNd):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        output_padding: Sizes = 0,
         groups: int = 1,
         bias: bool = True,
-        dilation: Any = 1,
+        dilation: Sizes = 1,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ):
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
@@ -201,7 +202,7 @@ class _ConvTransposeNd(_ConvNd):
     def _shape(self) -> tuple[int, ...]:
         return self.in_channels, self.out_channels // self.groups, *self.kernel_size
 
-    def forward(self, input: Array, output_size: Any = None) -> Any:
+    def forward(self, input: Array, output_size: Sequence[int] | None = None) -> Array:
         """Compute the output, (N, out_channels, ...) or (out_channels, ...).
 
         `output_size`, if passed, replaces the size that `output_padding` implies.
@@ -210,11 +211,12 @@ class _ConvTransposeNd(_ConvNd):
             self.output_padding if output_size is None else self._padding_for_size(input, tuple(output_size))
         )
         convolution = getattr(F, f"conv_transpose{self._count}d")
-        return convolution(
+        result: Array = convolution(
             input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation
         )
+        return result
 
-    def _padding_for_size(self, input: Any, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    def _padding_for_size(self, input: Array, wanted: tuple[int, ...]) -> tuple[int, ...]:
         """Return the output padding that gives this size; ValueError if none does."""
         n, batch_rank = self._count, len(input.shape) - self._count
         if len(wanted) not in (n, n + batch_rank):

@@ -11,6 +11,7 @@ from tracegrad.torch.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm
 
 if TYPE_CHECKING:
     from tracegrad.torch.nn.module import Module
+    from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
@@ -144,7 +145,7 @@ def _require_names(inputs: Mapping[str, object], slots: ParamSlots) -> None:
         raise RuntimeError(located(f"Error(s) in functional_call: {' '.join(texts)}"))
 
 
-def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Stack the parameters and the buffers of modules of one class along a new first dimension, for `vmap`.
 
     Parameters
@@ -215,7 +216,8 @@ def replace_all_batch_norm_modules_(root: Module) -> Module:
     return root
 
 
-def _stacked(name: str, xs: list[Any]) -> Any:
+def _stacked(name: str, xs: list[Tensor]) -> Tensor:
     if len({x.requires_grad for x in xs}) > 1:
         raise RuntimeError(located(f"Expected {name} from each model to have the same .requires_grad"))
-    return _stack([x.detach() for x in xs]).requires_grad_(xs[0].requires_grad)
+    result: Tensor = _stack([x.detach() for x in xs]).requires_grad_(xs[0].requires_grad)
+    return result

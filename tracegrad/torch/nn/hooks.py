@@ -13,6 +13,7 @@ from tracegrad.torch.tape.backward.hooks import RemovableHandle
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracegrad.torch.nn.module import Module
     from tracegrad.torch.tape.tensors.tensor import Tensor
     from tracegrad.typing import Array
 
@@ -144,7 +145,7 @@ def _added(hooks: dict[int, Hook], hook: Hook, first: bool) -> RemovableHandle:
     return handle
 
 
-def called(module: Any, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
+def called(module: Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
     """Call a module with hooks."""
     hooks = module._hooks
     args, kwargs = _before(module, hooks, args, kwargs)
@@ -185,7 +186,7 @@ def _before(module: object, hooks: ModuleHooks, args: object, kwargs: object) ->
 class _BackwardHook:
     """Backward hooks of one call: they get the gradients of the outputs, then of the inputs."""
 
-    def __init__(self, module: Any):
+    def __init__(self, module: Module):
         self.module = module
         self.grad_output: Any = None
         self.has_inputs = False

@@ -24,7 +24,7 @@ from tracegrad.torch.tape.tensors.tensor import of_array
 
 if TYPE_CHECKING:
     from tracegrad.torch.tape.tensors.tensor import Tensor
-    from tracegrad.typing import Array, NDArray
+    from tracegrad.typing import NDArray
 
 
 __all__ = [
@@ -60,11 +60,11 @@ _GAINS = {
 }
 
 
-def _filling(function: Callable[..., object]) -> Callable[..., object]:
+def _filling(function: Callable[..., None]) -> Callable[..., Tensor]:
     """Decorate a function that fills a Tensor: it is not recorded, and returns the Tensor."""
 
     @wraps(function)
-    def call(tensor: object, *args: Any, **kwargs: Any) -> Any:
+    def call(tensor: Tensor, *args: object, **kwargs: object) -> Tensor:
         with no_grad():
             function(tensor, *args, **kwargs)
         return tensor
@@ -92,7 +92,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 # -- one value, or independent ones --------------------------------------------------------------------------------
 @_filling
-def uniform_(tensor: Array, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> None:
     """Fill with numbers from the uniform distribution on [a, b).
 
     >>> import tracegrad as tg
@@ -103,7 +103,7 @@ def uniform_(tensor: Array, a: float = 0.0, b: float = 1.0, generator: Generator
 
 
 @_filling
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> None:
     """Fill with normal numbers.
 
     >>> import tracegrad as tg
@@ -121,7 +121,7 @@ def trunc_normal_(
     a: float = -2.0,
     b: float = 2.0,
     generator: Generator | None = None,
-) -> Any:
+) -> None:
     """Fill with normal numbers, given that they are in [a, b].
 
     >>> import tracegrad as tg
@@ -136,7 +136,7 @@ def trunc_normal_(
 
 
 @_filling
-def constant_(tensor: Tensor, val: float) -> Any:
+def constant_(tensor: Tensor, val: float) -> None:
     """Fill with one value.
 
     >>> import tracegrad as tg
@@ -147,7 +147,7 @@ def constant_(tensor: Tensor, val: float) -> Any:
 
 
 @_filling
-def ones_(tensor: Tensor) -> Any:
+def ones_(tensor: Tensor) -> None:
     """Fill with ones.
 
     >>> import tracegrad as tg
@@ -158,7 +158,7 @@ def ones_(tensor: Tensor) -> Any:
 
 
 @_filling
-def zeros_(tensor: Tensor) -> Any:
+def zeros_(tensor: Tensor) -> None:
     """Fill with zeros.
 
     >>> import tracegrad as tg
@@ -170,7 +170,7 @@ def zeros_(tensor: Tensor) -> Any:
 
 # -- matrices --------------------------------------------------------------------------------------------------------
 @_filling
-def eye_(tensor: Tensor) -> Any:
+def eye_(tensor: Tensor) -> None:
     """Fill with the identity matrix.
 
     ValueError unless there are two dimensions.
@@ -185,7 +185,7 @@ def eye_(tensor: Tensor) -> Any:
 
 
 @_filling
-def dirac_(tensor: Tensor, groups: int = 1) -> Any:
+def dirac_(tensor: Tensor, groups: int = 1) -> None:
     """Fill a convolution weight so that the convolution preserves its input.
 
     In each group, output channel k is input channel k. ValueError unless there are 3, 4 or 5 dimensions and the groups
@@ -208,7 +208,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Any:
 
 
 @_filling
-def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None) -> Any:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> None:
     """Fill with `gain` times a matrix with orthonormal rows or columns (Saxe et al. 2014).
 
     The matrix has the first dimension, and all others together. ValueError for fewer than two dimensions.
@@ -230,7 +230,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None
 
 
 @_filling
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> None:
     """Fill a matrix with normal numbers, and set a share of each column to zero (Martens 2010).
 
     ValueError unless there are two dimensions.
@@ -249,7 +249,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 # -- by the number of inputs and outputs ------------------------------------------------------------------------------
 @_filling
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Any:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> None:
     """Fill with uniform numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)).
 
     Source: Glorot and Bengio 2010. ValueError for fewer than two dimensions.
@@ -263,7 +263,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
 
 
 @_filling
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Any:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> None:
     """Fill with normal numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)).
 
     Source: Glorot and Bengio 2010. ValueError for fewer than two dimensions.
@@ -277,12 +277,12 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 @_filling
 def kaiming_uniform_(
-    tensor: Array,
+    tensor: Tensor,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Any:
+) -> None:
     """Fill with uniform numbers of standard deviation gain / sqrt(fan) (He et al. 2015).
 
     The gain is that of `nonlinearity` with the parameter `a`. ValueError for fewer than two dimensions, and for an
@@ -305,7 +305,7 @@ def kaiming_normal_(
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Any:
+) -> None:
     """Fill with normal numbers of standard deviation gain / sqrt(fan) (He et al. 2015).
 
     The gain is that of `nonlinearity` with the parameter `a`. ValueError for fewer than two dimensions, and for an
@@ -319,7 +319,7 @@ def kaiming_normal_(
         random.normal_(tensor, 0.0, _spread(tensor, a, mode, nonlinearity), generator=generator)
 
 
-def fans(tensor: Array) -> tuple[int, int]:
+def fans(tensor: Tensor) -> tuple[int, int]:
     """`(fan_in, fan_out)` of a weight. ValueError for less than two dimensions."""
     if len(tensor.shape) < 2:
         raise ValueError(located("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions"))
@@ -327,7 +327,7 @@ def fans(tensor: Array) -> tuple[int, int]:
     return tensor.shape[1] * rest, tensor.shape[0] * rest
 
 
-def _spread(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
+def _spread(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     modes = ("fan_in", "fan_out")
     if mode not in modes:
         raise ValueError(located(f"Mode {mode} not supported, please use one of {modes}"))
@@ -339,7 +339,7 @@ def _require(tensor: Tensor, count: int) -> None:
         raise ValueError(located(f"Only tensors with {count} dimensions are supported"))
 
 
-def _as(tensor: Tensor, array: NDArray) -> Any:
+def _as(tensor: Tensor, array: NDArray) -> Tensor:
     return of_array(np.asarray(array, tensor.dtype))
 
 

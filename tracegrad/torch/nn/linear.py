@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
+    from tracegrad.torch.tape.tensors.tensor import Tensor
     from tracegrad.typing import DeviceLike, DTypeLike
 
 
@@ -54,7 +55,7 @@ class Linear(Module):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: object = None, dtype: Any = None
+        self, in_features: int, out_features: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
     ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
@@ -94,8 +95,8 @@ class Bilinear(Module):
         in2_features: int,
         out_features: int,
         bias: bool = True,
-        device: object = None,
-        dtype: Any = None,
+        device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         if in1_features <= 0:
@@ -179,7 +180,7 @@ class Embedding(RowTable):
         _weight: Array | None = None,
         _freeze: bool = False,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         if scale_grad_by_freq or sparse:
@@ -235,7 +236,7 @@ class EmbeddingBag(RowTable):
         include_last_offset: bool = False,
         padding_idx: int | None = None,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         if scale_grad_by_freq or sparse:
@@ -248,16 +249,16 @@ class EmbeddingBag(RowTable):
         self._begin_rows(_weight, True, device, dtype)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Any, freeze: bool = True, **options: Any) -> Any:
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:
         """Make a module whose weight is a Tensor (num_embeddings, embedding_dim), which is not trained if `freeze`."""
         rows, columns = embeddings.shape
         bag = cls(rows, columns, _weight=embeddings, **options)
         bag.weight.requires_grad = not freeze
         return bag
 
-    def forward(self, input: Array, offsets: Array | None = None, per_sample_weights: Array | None = None) -> Any:
+    def forward(self, input: Array, offsets: Array | None = None, per_sample_weights: Array | None = None) -> Array:
         """Return the reduced rows of each bag."""
-        return F.embedding_bag(
+        result: Array = F.embedding_bag(
             input,
             self.weight,
             offsets,
@@ -268,6 +269,7 @@ class EmbeddingBag(RowTable):
             include_last_offset=self.include_last_offset,
             padding_idx=self.padding_idx,
         )
+        return result
 
     def extra_repr(self) -> str:
         sizes = f"{self.num_embeddings}, {self.embedding_dim}"
@@ -337,7 +339,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             for layer in projection:
                 layer.reset_parameters()
 
-    def forward(self, input_: Any, target_: Any) -> AdaptiveSoftmaxOutput:
+    def forward(self, input_: Tensor, target_: Tensor) -> AdaptiveSoftmaxOutput:
         """Return the log probabilities of the targets, () or (N,), and their negative mean."""
         _check_targets(input_, target_)
         is_batched = len(target_.shape) > 0
@@ -365,7 +367,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         """Return the log probabilities of all classes, (N, n_classes)."""
         return self._log_prob(input, self.head(input))
 
-    def _log_prob(self, input: Array, head: Any) -> Array:
+    def _log_prob(self, input: Array, head: Array) -> Array:
         of_head = F.log_softmax(head, 1)
         parts = [of_head[:, : self.shortlist_size]]
         for k, projection in enumerate(self.tail):

@@ -48,7 +48,7 @@ __all__ = [
 
 
 class _Loss(FunctionModule):
-    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
         if size_average is not None or reduce is not None:
             reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
@@ -70,7 +70,9 @@ class _PlainLoss(_Loss):
 class _PairLoss(_Loss):
     """A loss of two inputs, with a margin."""
 
-    def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: object = None, reduction: str = "mean"):
+    def __init__(
+        self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
@@ -82,7 +84,13 @@ class _PairLoss(_Loss):
 class _WeightedLoss(_Loss):
     """A loss with a buffer `weight`."""
 
-    def __init__(self, weight: Any = None, size_average: Any = None, reduce: object = None, reduction: str = "mean"):
+    def __init__(
+        self,
+        weight: Array | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ):
         super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
 
@@ -114,7 +122,9 @@ class SmoothL1Loss(_Loss):
     tensor(0.7500)
     """
 
-    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0):
+    def __init__(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", beta: float = 1.0
+    ):
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
 
@@ -153,10 +163,10 @@ class CrossEntropyLoss(_WeightedLoss):
 
     def __init__(
         self,
-        weight: Any = None,
-        size_average: Any = None,
+        weight: Array | None = None,
+        size_average: bool | None = None,
         ignore_index: int = -100,
-        reduce: object = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ):
@@ -185,10 +195,10 @@ class NLLLoss(_WeightedLoss):
 
     def __init__(
         self,
-        weight: Any = None,
-        size_average: Any = None,
+        weight: Array | None = None,
+        size_average: bool | None = None,
         ignore_index: int = -100,
-        reduce: object = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ):
         super().__init__(weight, size_average, reduce, reduction)
@@ -222,9 +232,9 @@ class BCEWithLogitsLoss(_WeightedLoss):
 
     def __init__(
         self,
-        weight: Any = None,
-        size_average: Any = None,
-        reduce: object = None,
+        weight: Array | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ):
@@ -248,7 +258,13 @@ class KLDivLoss(_Loss):
     tensor(-0.6931)
     """
 
-    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False):
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ):
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
 
@@ -271,7 +287,7 @@ class PoissonNLLLoss(_Loss):
         full: bool = False,
         size_average: bool | None = None,
         eps: float = 1e-8,
-        reduce: object = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ):
         super().__init__(size_average, reduce, reduction)
@@ -319,7 +335,9 @@ class HingeEmbeddingLoss(_Loss):
     tensor(0.5000)
     """
 
-    def __init__(self, margin: float = 1.0, size_average: Any = None, reduce: object = None, reduction: str = "mean"):
+    def __init__(
+        self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
+    ):
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
 
@@ -382,9 +400,9 @@ class MultiMarginLoss(_WeightedLoss):
         self,
         p: int = 1,
         margin: float = 1.0,
-        weight: Any = None,
+        weight: Array | None = None,
         size_average: bool | None = None,
-        reduce: object = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ):
         super().__init__(weight, size_average, reduce, reduction)
@@ -432,7 +450,7 @@ class TripletMarginLoss(_Loss):
         eps: float = 1e-6,
         swap: bool = False,
         size_average: bool | None = None,
-        reduce: object = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ):
         super().__init__(size_average, reduce, reduction)
@@ -478,7 +496,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         self.distance_function = PairwiseDistance() if distance_function is None else distance_function
         self.margin, self.swap = margin, swap
 
-    def forward(self, anchor: Array, positive: Array, negative: Array) -> Any:
+    def forward(self, anchor: Array, positive: Array, negative: Array) -> Array:
         """Return the loss."""
         near, far = self.distance_function(anchor, positive), self.distance_function(anchor, negative)
         if self.swap:
@@ -499,7 +517,7 @@ class CosineSimilarity(Module):
         super().__init__()
         self.dim, self.eps = dim, eps
 
-    def forward(self, x1: Array, x2: Array) -> Any:
+    def forward(self, x1: Array, x2: Array) -> Array:
         """Return the cosines, without the dimension."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
@@ -516,6 +534,6 @@ class PairwiseDistance(Module):
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
-    def forward(self, x1: Array, x2: Array) -> Any:
+    def forward(self, x1: Array, x2: Array) -> Array:
         """Return the distances, without the last dimension unless `keepdim`."""
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

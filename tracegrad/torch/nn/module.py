@@ -152,7 +152,7 @@ class Module(Walked, Stateful, Hooked):
         return sorted({*super().__dir__(), *(name for name in tables if name.isidentifier())})
 
     # -- registering -----------------------------------------------------------------------------------------------
-    def register_parameter(self, name: str, param: Any) -> None:
+    def register_parameter(self, name: str, param: Tensor | None) -> None:
         """Register `param`, a Parameter or None, as the parameter `name`.
 
         KeyError for a name that is taken, empty or has a dot; TypeError for other objects than Parameters; ValueError
@@ -214,7 +214,7 @@ class Module(Walked, Stateful, Hooked):
             raise KeyError(f"attribute '{name}' already exists")
 
     # -- all submodules and parameters -----------------------------------------------------------------------------
-    def train(self, mode: bool = True) -> Any:
+    def train(self, mode: bool = True) -> Self:
         """Set the training mode of the module and all submodules; return the module. ValueError for non-booleans."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
@@ -223,11 +223,11 @@ class Module(Walked, Stateful, Hooked):
             module.train(mode)
         return self
 
-    def eval(self) -> Any:
+    def eval(self) -> Self:
         """Leave training: `train(False)`."""
         return self.train(False)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Any:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set whether operations on the parameters are recorded; returns the module."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)
@@ -241,14 +241,14 @@ class Module(Walked, Stateful, Hooked):
             elif p.grad is not None:
                 p.grad = p.grad.detach().zero_()
 
-    def apply(self, fn: Callable[[Any], None]) -> Any:
+    def apply(self, fn: Callable[[Module], None]) -> Self:
         """Call `fn(module)` for all modules inside, then for this one; returns it."""
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
-    def _apply(self, fn: Callable[[Any], Any]) -> Any:
+    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
         """Replace the values of all parameters, their gradients and the buffers by the results of `fn`."""
         for module in self.children():
             module._apply(fn)
@@ -267,11 +267,11 @@ class Module(Walked, Stateful, Hooked):
     def to(
         self,
         *args: Any,
-        device: Any = None,
+        device: DeviceLike = None,
         dtype: DTypeLike = None,
         non_blocking: bool = False,
         memory_format: object = None,
-    ) -> Any:
+    ) -> Self:
         """Convert the floating parameters and buffers, in place: `to(dtype)`, `to(device, dtype)`, `to(tensor)`.
 
         TypeError for a dtype that is neither floating nor complex, RuntimeError for a device other than the CPU.
@@ -296,19 +296,19 @@ class Module(Walked, Stateful, Hooked):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={kind}")
         return self._apply(lambda x: to(x, kind) if x.dtype.kind in "fc" else x)
 
-    def type(self, dst_type: Any) -> Any:
+    def type(self, dst_type: DTypeLike) -> Self:
         """Convert all parameters and buffers to a dtype, in place; returns the module."""
         return self._apply(lambda x: type_(x, dst_type))
 
-    def float(self) -> Any:
+    def float(self) -> Self:
         """Convert the floating parameters and buffers to float32, in place; returns the module."""
         return self.to("float32")
 
-    def double(self) -> Any:
+    def double(self) -> Self:
         """Convert the floating parameters and buffers to float64, in place; returns the module."""
         return self.to("float64")
 
-    def half(self) -> Any:
+    def half(self) -> Self:
         """Convert the floating parameters and buffers to float16, in place; returns the module."""
         return self.to("float16")
 

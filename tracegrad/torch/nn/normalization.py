@@ -11,7 +11,7 @@ from tracegrad.torch.nn.init import ones_, zeros_
 from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.tensors.factories import empty, tensor
-from tracegrad.typing import Array
+from tracegrad.typing import Array, DTypeLike, Sizes
 
 if TYPE_CHECKING:
     from tracegrad.typing import DeviceLike
@@ -31,13 +31,15 @@ __all__ = [
 ]
 
 
-def _scale_and_shift(module: Any, shape: Any, affine: bool, bias: bool, device: object, dtype: object) -> None:
+def _scale_and_shift(
+    module: Module, shape: Sizes, affine: bool, bias: bool, device: DeviceLike, dtype: DTypeLike
+) -> None:
     """Register the parameters `weight` and `bias` of a module, or None in their place."""
     for name, wanted in (("weight", affine), ("bias", affine and bias)):
         module.register_parameter(name, Parameter(empty(shape, device=device, dtype=dtype)) if wanted else None)
 
 
-def _begin(module: Any) -> None:
+def _begin(module: Module) -> None:
     """Fill the weight with ones and the bias with zeros."""
     if module.weight is not None:
         ones_(module.weight)
@@ -69,7 +71,7 @@ class LayerNorm(Module):
         elementwise_affine: bool = True,
         bias: bool = True,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
@@ -106,8 +108,8 @@ class RMSNorm(Module):
         normalized_shape: int | Sequence[int],
         eps: float | None = None,
         elementwise_affine: bool = True,
-        device: object = None,
-        dtype: Any = None,
+        device: DeviceLike = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
@@ -146,7 +148,7 @@ class GroupNorm(Module):
         eps: float = 1e-5,
         affine: bool = True,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
         *,
         bias: bool = True,
     ):
@@ -212,7 +214,7 @@ class _Channels(Module):
         affine: bool,
         track_running_stats: bool,
         device: DeviceLike,
-        dtype: Any,
+        dtype: DTypeLike,
         bias: bool,
     ):
         super().__init__()
@@ -257,7 +259,7 @@ class _BatchNorm(_Channels):
         affine: bool = True,
         track_running_stats: bool = True,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
         *,
         bias: bool = True,
     ):
@@ -327,7 +329,7 @@ class _InstanceNorm(_Channels):
         affine: bool = False,
         track_running_stats: bool = False,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
         *,
         bias: bool = True,
     ):

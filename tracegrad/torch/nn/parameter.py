@@ -92,10 +92,11 @@ class Parameter(Tensor, metaclass=_OfParameters):
     tensor([1., 1.], requires_grad=True)
     """
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
-        out = _leaf(data, requires_grad)
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Self:
+        out: Any = _leaf(data, requires_grad)
         out._is_param = True
-        return out
+        result: Self = out
+        return result
 
 
 class Buffer(Tensor, metaclass=_OfBuffers):
@@ -106,10 +107,11 @@ class Buffer(Tensor, metaclass=_OfBuffers):
     tensor([0., 0.])
     """
 
-    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
-        out = _leaf(data, bool(getattr(data, "requires_grad", False)))
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Self:
+        out: Any = _leaf(data, bool(getattr(data, "requires_grad", False)))
         out._is_buffer, out.persistent = True, persistent
-        return out
+        result: Self = out
+        return result
 
 
 # -- without a shape -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.windows import for_each
@@ -48,10 +48,10 @@ __all__ = [
 class _MaxPool(FunctionModule):
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
     ):
@@ -103,7 +103,7 @@ class MaxPool3d(_MaxPool, function=F.max_pool3d):
 class _MaxUnpool(FunctionModule):
     _count: int
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0):
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0):
         super().__init__()
         self.kernel_size = for_each(kernel_size, self._count)
         self.stride = for_each(kernel_size if stride is None else stride, self._count)
@@ -164,9 +164,9 @@ class AvgPool1d(Module):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ):
@@ -186,9 +186,9 @@ class AvgPool1d(Module):
 class _AvgPool(FunctionModule):
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
@@ -233,7 +233,7 @@ class AvgPool3d(_AvgPool, function=F.avg_pool3d):
 
 
 class _LPPool(FunctionModule):
-    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False):
+    def __init__(self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False):
         super().__init__()
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
 
@@ -277,7 +277,7 @@ class LPPool3d(_LPPool, function=F.lp_pool3d):
 
 # -- to a given size --------------------------------------------------------------------------------------------------
 class _Adaptive(FunctionModule):
-    def __init__(self, output_size: Any):
+    def __init__(self, output_size: Sizes):
         super().__init__()
         self.output_size = output_size
 
@@ -317,7 +317,7 @@ class AdaptiveAvgPool3d(_Adaptive, function=F.adaptive_avg_pool3d):
 
 
 class _AdaptiveMax(_Adaptive):
-    def __init__(self, output_size: Any, return_indices: bool = False):
+    def __init__(self, output_size: Sizes, return_indices: bool = False):
         super().__init__(output_size)
         self.return_indices = return_indices
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.functions.nn.windows import for_each
 from tracegrad.torch.nn.module import Module
-from tracegrad.typing import Array
+from tracegrad.typing import Array, Sizes
 
 __all__ = [
     "ChannelShuffle",
@@ -49,9 +48,10 @@ class Flatten(Module):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
-        return _flatten(input, self.start_dim, self.end_dim)
+        result: Array = _flatten(input, self.start_dim, self.end_dim)
+        return result
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
@@ -76,9 +76,10 @@ class Unflatten(Module):
                 )
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
-        return _unflatten(input, self.dim, self.unflattened_size)
+        result: Array = _unflatten(input, self.dim, self.unflattened_size)
+        return result
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
@@ -96,7 +97,7 @@ class ChannelShuffle(Module):
         super().__init__()
         self.groups = groups
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return F.channel_shuffle(input, self.groups)
 
@@ -151,26 +152,28 @@ class _Pad(Module):
     _count: int
     _mode = "constant"
 
-    def __init__(self, padding: Any):
+    def __init__(self, padding: Sizes):
         super().__init__()
         self.padding = for_each(padding, 2 * self._count)
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
-        return F.pad(input, self.padding, self._mode)
+        result: Array = F.pad(input, self.padding, self._mode)
+        return result
 
     def extra_repr(self) -> str:
         return f"{self.padding}"
 
 
 class _ConstantPad(_Pad):
-    def __init__(self, padding: Any, value: float):
+    def __init__(self, padding: Sizes, value: float):
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
-        return F.pad(input, self.padding, "constant", self.value)
+        result: Array = F.pad(input, self.padding, "constant", self.value)
+        return result
 
     def extra_repr(self) -> str:
         return f"padding={self.padding}, value={self.value}"

@@ -19,7 +19,7 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.nn.utils.rnn import PackedSequence, packed, padded
 from tracegrad.torch.tape.tensors.factories import empty, tensor, zeros
-from tracegrad.typing import Array
+from tracegrad.typing import Array, DTypeLike
 
 if TYPE_CHECKING:
     from tracegrad.torch.tape.tensors.tensor import Tensor
@@ -73,7 +73,7 @@ def _kind_of(nonlinearity: str) -> str:
 
 
 # -- sequences --------------------------------------------------------------------------------------------------------
-def _until(time: int, lengths: list[int], following: Any, state: Any) -> list[Any]:
+def _until(time: int, lengths: list[int], following: Any, state: Any) -> list[Array]:
     """Return the following states of sequences that have an element at this time, and the old ones of the others."""
     inside = tensor([[length > time] for length in lengths])
     return [_where(inside, new, old) for new, old in zip(following, state)]
@@ -99,7 +99,7 @@ class RNNBase(Module):
         bidirectional: bool = False,
         proj_size: int = 0,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
@@ -187,7 +187,7 @@ class RNNBase(Module):
             states = [state[:, sequence.unsorted_indices] for state in states]
         return sequence._replace(data=packed(output, sizes)), tuple(states) if self.mode == "LSTM" else states[0]
 
-    def _begin(self, hx: Any, x: Any, unbatched: bool) -> list[Any]:
+    def _begin(self, hx: Any, x: Array, unbatched: bool) -> list[Array]:
         """Return the states before the first step, one for each part."""
         count = self.num_layers * (2 if self.bidirectional else 1)
         shape = (count, x.shape[1], self.hidden_size)
@@ -265,7 +265,7 @@ class RNN(RNNBase):
         dropout: float = 0.0,
         bidirectional: bool = False,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         self.__dict__["nonlinearity"] = nonlinearity
         super().__init__(
@@ -305,7 +305,7 @@ class LSTM(RNNBase):
         bidirectional: bool = False,
         proj_size: int = 0,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__(
             "LSTM",
@@ -344,7 +344,7 @@ class GRU(RNNBase):
         dropout: float = 0.0,
         bidirectional: bool = False,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__(
             "GRU",
@@ -366,7 +366,7 @@ class _RNNCellBase(Module):
 
     _mode: str
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool, device: object, dtype: Any):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, device: DeviceLike, dtype: DTypeLike):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         gates = _KINDS[self._mode][0]
@@ -434,7 +434,7 @@ class RNNCell(_RNNCellBase):
         bias: bool = True,
         nonlinearity: str = "tanh",
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         self.__dict__["_mode"] = _kind_of(nonlinearity)
         super().__init__(input_size, hidden_size, bias, device, dtype)
@@ -457,7 +457,7 @@ class LSTMCell(_RNNCellBase):
     _mode = "LSTM"
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: Any = None
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
     ):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
@@ -473,6 +473,6 @@ class GRUCell(_RNNCellBase):
     _mode = "GRU"
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: Any = None
+        self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
     ):
         super().__init__(input_size, hidden_size, bias, device, dtype)

@@ -64,7 +64,7 @@ class Stateful:
     # Names that states of older versions lack; they are not reported as missing.
     _added_later: frozenset[str] = frozenset()
 
-    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
         """Return the parameters and persistent buffers by their dotted names, with `prefix` in front.
 
         They are detached Tensors that share the memory, or the module's own if `keep_vars`. With `destination` they are
@@ -119,7 +119,9 @@ class Stateful:
                 module._find({k: v for k, v in entries.items() if k.startswith(start)}, start, matched)
         matched.after += [(self, hook) for hook in self._hooks_of("loaded")]
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> IncompatibleKeys:
+    def load_state_dict(
+        self, state_dict: Mapping[str, object], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
         """Load the values of `state_dict`: copy them into the parameters and buffers, or replace these (`assign`).
 
         The values are Tensors, ndarrays or other arrays, PyTorch's among them; they are converted to the present dtype.

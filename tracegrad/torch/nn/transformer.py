@@ -27,6 +27,7 @@ from tracegrad.torch.tape.tensors.factories import from_numpy
 from tracegrad.typing import Array
 
 if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
     from tracegrad.typing import DeviceLike, DTypeLike
 
 
@@ -42,7 +43,7 @@ _relu = FUNCTIONS["relu"]
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": _relu, "gelu": F.gelu}
 
 
-def _activation(activation: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _activation(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
     if not isinstance(activation, str):
         return activation
     if activation not in _ACTIVATIONS:
@@ -50,7 +51,7 @@ def _activation(activation: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
     return _ACTIVATIONS[activation]
 
 
-def _copies(module: Any, count: int) -> Any:
+def _copies(module: Module, count: int) -> ModuleList:
     return ModuleList([copy.deepcopy(module) for _ in range(count)])
 
 
@@ -65,13 +66,13 @@ class _Layer(Module):
         nhead: int,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: str | Callable[[Any], Any] = _relu,
+        activation: str | Callable[[Array], Array] = _relu,
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         attention = (d_model, nhead, dropout, bias)
@@ -88,20 +89,25 @@ class _Layer(Module):
             setattr(self, f"dropout{k}", Dropout(dropout))
         self.activation = _activation(activation)
 
-    def _feed_forward(self, x: Array) -> Any:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+    def _feed_forward(self, x: Array) -> Array:
+        result: Array = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return result
 
-    def _attend(self, attention: Module, x: Array, memory: Array, masks: tuple[Any, Any, bool]) -> Any:
+    def _attend(
+        self, attention: Module, x: Array, memory: Array, masks: tuple[Array | None, Array | None, bool]
+    ) -> Array:
         mask, padding, causal = masks
-        return attention(
+        result: Array = attention(
             x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal
         )[0]
+        return result
 
-    def _attend_to_itself(self, x: Array, masks: tuple[Any, Any, bool]) -> Any:
+    def _attend_to_itself(self, x: Array, masks: tuple[Array | None, Array | None, bool]) -> Array:
         mask, padding, causal = masks
-        return self.self_attn(x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal)[
-            0
-        ]
+        result: Array = self.self_attn(
+            x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal
+        )[0]
+        return result
 
 
 class TransformerEncoderLayer(_Layer):
@@ -122,14 +128,16 @@ class TransformerEncoderLayer(_Layer):
         src_mask: Array | None = None,
         src_key_padding_mask: Array | None = None,
         is_causal: bool = False,
-    ) -> Any:
+    ) -> Array:
         """Return the output, in the shape of `src`."""
         masks = (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
             x = src + self.dropout1(self._attend_to_itself(self.norm1(src), masks))
-            return x + self.dropout2(self._feed_forward(self.norm2(x)))
+            output: Array = x + self.dropout2(self._feed_forward(self.norm2(x)))
+            return output
         x = self.norm1(src + self.dropout1(self._attend_to_itself(src, masks)))
-        return self.norm2(x + self.dropout2(self._feed_forward(x)))
+        result: Array = self.norm2(x + self.dropout2(self._feed_forward(x)))
+        return result
 
 
 class TransformerDecoderLayer(_Layer):
@@ -154,17 +162,19 @@ class TransformerDecoderLayer(_Layer):
         memory_key_padding_mask: Array | None = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Array:
         """Return the output, in the shape of `tgt`."""
         self_masks = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         memory_masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
         if self.norm_first:
             x = tgt + self.dropout1(self._attend_to_itself(self.norm1(tgt), self_masks))
             x = x + self.dropout2(self._attend(self.multihead_attn, self.norm2(x), memory, memory_masks))
-            return x + self.dropout3(self._feed_forward(self.norm3(x)))
+            output: Array = x + self.dropout3(self._feed_forward(self.norm3(x)))
+            return output
         x = self.norm1(tgt + self.dropout1(self._attend_to_itself(tgt, self_masks)))
         x = self.norm2(x + self.dropout2(self._attend(self.multihead_attn, x, memory, memory_masks)))
-        return self.norm3(x + self.dropout3(self._feed_forward(x)))
+        result: Array = self.norm3(x + self.dropout3(self._feed_forward(x)))
+        return result
 
 
 class TransformerEncoder(Module):
@@ -177,7 +187,7 @@ class TransformerEncoder(Module):
 
     def __init__(
         self,
-        encoder_layer: Any,
+        encoder_layer: Module,
         num_layers: int,
         norm: Module | None = None,
         enable_nested_tensor: bool = True,
@@ -187,7 +197,11 @@ class TransformerEncoder(Module):
         self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
 
     def forward(
-        self, src: Array, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
+        self,
+        src: Array,
+        mask: Array | None = None,
+        src_key_padding_mask: Array | None = None,
+        is_causal: bool | None = None,
     ) -> Array:
         """Return the output, in the shape of `src`."""
         for layer in self.layers:
@@ -203,7 +217,7 @@ class TransformerDecoder(Module):
     torch.Size([5, 3, 8])
     """
 
-    def __init__(self, decoder_layer: Any, num_layers: int, norm: Module | None = None):
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()
         self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
 
@@ -211,10 +225,10 @@ class TransformerDecoder(Module):
         self,
         tgt: Array,
         memory: Array,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt_mask: Array | None = None,
+        memory_mask: Array | None = None,
+        tgt_key_padding_mask: Array | None = None,
+        memory_key_padding_mask: Array | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Array:
@@ -252,7 +266,7 @@ class Transformer(Module):
         num_decoder_layers: int = 6,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: str | Callable[[Any], Any] = _relu,
+        activation: str | Callable[[Array], Array] = _relu,
         custom_encoder: Module | None = None,
         custom_decoder: Module | None = None,
         layer_norm_eps: float = 1e-5,
@@ -260,7 +274,7 @@ class Transformer(Module):
         norm_first: bool = False,
         bias: bool = True,
         device: DeviceLike = None,
-        dtype: Any = None,
+        dtype: DTypeLike = None,
     ):
         super().__init__()
         of_layer = (
@@ -303,7 +317,7 @@ class Transformer(Module):
         src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ) -> Any:
+    ) -> Array:
         """Return the output, in the shape of `tgt`. RuntimeError for another number of features, or of examples."""
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
@@ -311,7 +325,7 @@ class Transformer(Module):
         if len(src.shape) == 3 and src.shape[batch] != tgt.shape[batch]:
             raise RuntimeError("the batch number of src and tgt must be equal")
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
-        return self.decoder(
+        result: Array = self.decoder(
             tgt,
             memory,
             tgt_mask,
@@ -321,9 +335,10 @@ class Transformer(Module):
             tgt_is_causal,
             memory_is_causal,
         )
+        return result
 
     @staticmethod
-    def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DTypeLike = None) -> Any:
+    def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DTypeLike = None) -> Tensor:
         """Return the causal mask: 0 up to each position, and -inf after it."""
         kind = get_default_dtype() if dtype is None else dtype
         return from_numpy(np.triu(np.full((sz, sz), -math.inf, kind), 1))

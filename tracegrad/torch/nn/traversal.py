@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracegrad.torch.nn.module import Module
     from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
@@ -30,12 +31,12 @@ class Walked:
                 seen.add(id(module))
                 yield name, module
 
-    def children(self) -> Iterator[Any]:
+    def children(self) -> Iterator[Module]:
         """Yield the direct submodules of this module; each once."""
         for _, module in self.named_children():
             yield module
 
-    def named_modules(self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True) -> Named:
+    def named_modules(self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True) -> Named:
         """Yield this module and all submodules, with their dotted names; each once unless not `remove_duplicate`.
 
         >>> from tracegrad.torch.nn import Linear, Sequential
@@ -69,7 +70,7 @@ class Walked:
         """
         return self._members(lambda module: module._parameters.items(), prefix, recurse, remove_duplicate)
 
-    def parameters(self, recurse: bool = True) -> Iterator[Any]:
+    def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
         """Yield the parameters; of this module alone unless `recurse`.
 
         A shared parameter comes once.
@@ -100,7 +101,7 @@ class Walked:
                 yield _dotted(path, name), x
 
     # -- by name ---------------------------------------------------------------------------------------------------
-    def get_submodule(self, target: str) -> Any:
+    def get_submodule(self, target: str) -> Module:
         """Return the module of a dotted name; itself for "". AttributeError if there is none."""
         module: Any = self
         for name in target.split(".") if target else []:
@@ -109,15 +110,18 @@ class Walked:
             module = getattr(module, name)
             if not isinstance(module, Walked):
                 raise AttributeError(f"`{name}` is not an nn.Module")
-        return module
+        result: Module = module
+        return result
 
-    def get_parameter(self, target: str) -> Any:
+    def get_parameter(self, target: str) -> Tensor:
         """Return the parameter of a dotted name. AttributeError if there is none."""
-        return self._member(target, "_parameters", "an nn.Parameter")
+        result: Tensor = self._member(target, "_parameters", "an nn.Parameter")
+        return result
 
-    def get_buffer(self, target: str) -> Any:
+    def get_buffer(self, target: str) -> Tensor:
         """Return the buffer of a dotted name. AttributeError if there is none."""
-        return self._member(target, "_buffers", "a buffer")
+        result: Tensor = self._member(target, "_buffers", "a buffer")
+        return result
 
     def _member(self, target: str, table: str, kind: str) -> Any:
         path, _, name = target.rpartition(".")

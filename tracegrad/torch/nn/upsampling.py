@@ -6,7 +6,7 @@ from typing import Any
 
 from tracegrad.torch.functions.nn import nn_functional as F
 from tracegrad.torch.nn.module import Module
-from tracegrad.typing import Array
+from tracegrad.typing import Array, Sizes
 
 __all__ = ["Fold", "Unfold", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"]
 
@@ -21,8 +21,8 @@ class Upsample(Module):
 
     def __init__(
         self,
-        size: Any = None,
-        scale_factor: Any = None,
+        size: Sizes | None = None,
+        scale_factor: float | tuple[float, ...] | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
@@ -54,7 +54,7 @@ class UpsamplingNearest2d(Upsample):
     torch.Size([1, 1, 4, 6])
     """
 
-    def __init__(self, size: Any = None, scale_factor: Any = None):
+    def __init__(self, size: Sizes | None = None, scale_factor: float | tuple[float, ...] | None = None):
         super().__init__(size, scale_factor, mode="nearest")
 
 
@@ -66,7 +66,7 @@ class UpsamplingBilinear2d(Upsample):
     torch.Size([1, 1, 4, 6])
     """
 
-    def __init__(self, size: Any = None, scale_factor: Any = None):
+    def __init__(self, size: Sizes | None = None, scale_factor: float | tuple[float, ...] | None = None):
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
@@ -78,7 +78,7 @@ class Unfold(Module):
     torch.Size([1, 12, 12])
     """
 
-    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
+    def __init__(self, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1):
         super().__init__()
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
@@ -98,11 +98,13 @@ class Fold(Unfold):
     torch.Size([1, 3, 4, 5])
     """
 
-    def __init__(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
+    def __init__(
+        self, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
+    ):
         super().__init__(kernel_size, dilation, padding, stride)
         self.output_size = output_size
 
-    def forward(self, input: Array) -> Any:
+    def forward(self, input: Array) -> Array:
         """Return the output."""
         return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 

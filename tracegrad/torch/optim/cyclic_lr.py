@@ -63,8 +63,8 @@ class OneCycleLR(LRScheduler):
 
     def __init__(
         self,
-        optimizer: Any,
-        max_lr: Any,
+        optimizer: Optimizer,
+        max_lr: float | Sequence[float],
         total_steps: int | None = None,
         epochs: int | None = None,
         steps_per_epoch: int | None = None,
@@ -162,8 +162,8 @@ class CyclicLR(LRScheduler):
 
     def __init__(
         self,
-        optimizer: Any,
-        base_lr: Any,
+        optimizer: Optimizer,
+        base_lr: float | Sequence[float],
         max_lr: float | Sequence[float],
         step_size_up: int = 2000,
         step_size_down: int | None = None,
@@ -249,7 +249,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     [0.5]
     """
 
-    def __init__(self, optimizer: Any, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1):
         if T_0 <= 0 or not isinstance(T_0, int):
             raise ValueError(located(f"Expected positive integer T_0, but got {T_0}"))
         if T_mult < 1 or not isinstance(T_mult, int):

@@ -141,7 +141,7 @@ def adagrad(
     return _pure("adagrad", lr, settings | {"initial_accumulator_value": initial_accumulator_value})
 
 
-def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
+def clip_by_global_norm(grads: object, max_norm: float) -> Any:
     """Scale gradients so that the norm of all their elements together is at most `max_norm`.
 
     >>> clip_by_global_norm({"w": np.array([3.0, 0.0]), "b": np.array(4.0)}, 1.0)
@@ -167,7 +167,7 @@ def _pure(name: str, lr: Rate, settings: Mapping[str, object]) -> Pure:
         moments = {key: tree.unflatten(structure, [state[key] for state in states]) for key in names}
         return {"step": np.zeros((), np.int64), **moments}
 
-    def update(grads: Any, state: Any, params: Any) -> tuple[Any, dict[str, Any]]:
+    def update(grads: object, state: Any, params: object) -> tuple[Any, dict[str, Any]]:
         """Return the new parameters, and the new state."""
         leaves, structure = tree.flatten(params)
         gradients = tree.flatten_up_to(structure, grads)

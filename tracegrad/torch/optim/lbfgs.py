@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,8 @@ class LBFGS(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1,
+        params: Iterable[object],
+        lr: Tensor | float = 1,
         max_iter: int = 20,
         max_eval: int | None = None,
         tolerance_grad: float = 1e-7,
@@ -75,7 +75,7 @@ class LBFGS(Optimizer):
         if len(self.param_groups) != 1:
             raise ValueError(located("LBFGS doesn't support per-parameter options (parameter groups)"))
 
-    def step(self, closure: Callable[[], Any] | None = None) -> object:
+    def step(self, closure: Callable[[], object] | None = None) -> object:
         """Run iterations, for which the `closure` computes losses and gradients; return the first loss."""
         group, params = self.param_groups[0], self.param_groups[0]["params"]
         if closure is None:
@@ -97,14 +97,14 @@ class LBFGS(Optimizer):
         return first
 
 
-def _write(p: Any, x: Array) -> None:
+def _write(p: Tensor, x: Array) -> None:
     p.data.copy_(from_numpy(x))
 
 
 class _LBFGSIterations:
     """The iterations of one step, on vectors of all parameters."""
 
-    def __init__(self, params: list[Any], group: dict[str, Any], state: dict[str, Any], closure: Callable[[], Any]):
+    def __init__(self, params: list[Tensor], group: dict[str, Any], state: dict[str, Any], closure: Callable[[], Any]):
         self._params, self._group, self._closure = params, group, closure
         self._sizes = np.cumsum([p.numel() * (2 if p.dtype.kind == "c" else 1) for p in params])[:-1]
         self.evaluations, self.iterations = state.get("func_evals", 0), state.get("n_iter", 0)

@@ -11,13 +11,17 @@ import math
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
 from tracegrad.torch.optim.cyclic_lr import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.lr_scheduler_base import LRScheduler, set_rates
 from tracegrad.torch.optim.reduce_on_plateau import ReduceLROnPlateau
+
+if TYPE_CHECKING:
+    from tracegrad.torch.optim.optimizer import Optimizer
+
 
 __all__ = [
     "ChainedScheduler",
@@ -46,7 +50,7 @@ class _OfFunctions(LRScheduler):
 
     lr_lambdas: list[Factor]
 
-    def __init__(self, optimizer: Any, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1):
         groups = len(optimizer.param_groups)
         results: list[Any] = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
         if len(results) != groups:
@@ -114,7 +118,7 @@ class StepLR(LRScheduler):
     0.005000000000000001
     """
 
-    def __init__(self, optimizer: Any, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
@@ -138,7 +142,7 @@ class MultiStepLR(LRScheduler):
     [0.25]
     """
 
-    def __init__(self, optimizer: Any, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
@@ -160,7 +164,7 @@ class ConstantLR(LRScheduler):
     [0.25]
     """
 
-    def __init__(self, optimizer: Any, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
         if not 0 <= factor <= 1.0:
             raise ValueError(located("Constant multiplicative factor expected to be between 0 and 1."))
         self.factor, self.total_iters = factor, total_iters
@@ -186,7 +190,7 @@ class LinearLR(LRScheduler):
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: Optimizer,
         start_factor: float = 1.0 / 3,
         end_factor: float = 1.0,
         total_iters: int = 5,
@@ -227,7 +231,7 @@ class ExponentialLR(LRScheduler):
     [0.25]
     """
 
-    def __init__(self, optimizer: Any, gamma: float, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
@@ -250,7 +254,7 @@ class PolynomialLR(LRScheduler):
     [0.375]
     """
 
-    def __init__(self, optimizer: Any, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
@@ -280,7 +284,7 @@ class CosineAnnealingLR(LRScheduler):
     0.5
     """
 
-    def __init__(self, optimizer: Any, T_max: int, eta_min: float = 0.0, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
@@ -304,7 +308,7 @@ class CosineAnnealingLR(LRScheduler):
 class _OfSchedules(LRScheduler):
     """Base class of schedules that consist of schedules of one optimizer."""
 
-    def __init__(self, optimizer: Any, schedulers: Sequence[Any]):
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler]):
         for k, each in enumerate(schedulers):
             if not hasattr(each, "optimizer"):
                 raise TypeError(located(f"the scheduler at index {k} has no optimizer"))
@@ -337,7 +341,9 @@ class SequentialLR(_OfSchedules):
     [0.05]
     """
 
-    def __init__(self, optimizer: Any, schedulers: Sequence[Any], milestones: Sequence[int], last_epoch: int = -1):
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
+    ):
         if not schedulers:
             raise ValueError(located("SequentialLR expects at least one scheduler, but got no scheduler."))
         super().__init__(optimizer, schedulers)

@@ -15,7 +15,7 @@ from tracegrad.torch.tape import Tensor
 __all__ = ["LRScheduler", "for_each", "set_rates"]
 
 
-def set_rates(optimizer: Any, rates: Iterable[Any], name: str = "lr") -> None:
+def set_rates(optimizer: Optimizer, rates: Iterable[Any], name: str = "lr") -> None:
     """Set the rates of the groups; a rate that is a Tensor stays that Tensor."""
     for group, rate in zip(optimizer.param_groups, rates):
         known = group.get(name)
@@ -53,7 +53,7 @@ class LRScheduler:
     last_epoch: int
     _last_lr: list[Any]
 
-    def __init__(self, optimizer: Any, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
         if not isinstance(optimizer, Optimizer):
             raise TypeError(located(f"{type(optimizer).__name__} is not an Optimizer"))
         self.optimizer = optimizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def _require_not_negative(texts: Mapping[str, tuple[str, Any]]) -> None:
             raise ValueError(located(f"{text} should be >= 0 but is: {value}"))
 
 
-def _require_scalar(lr: Any) -> None:
+def _require_scalar(lr: Tensor | float) -> None:
     if isinstance(lr, Tensor) and lr.numel() != 1:
         raise ValueError(located("Tensor lr must be 1-element"))
 
@@ -113,8 +114,8 @@ class Adafactor(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Iterable[object],
+        lr: Tensor | float = 1e-2,
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0,

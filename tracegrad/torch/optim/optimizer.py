@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import located
@@ -77,7 +77,7 @@ class Optimizer:
         self._prepare()
         return self
 
-    def __init__(self, params: Any, defaults: dict[str, Any]):
+    def __init__(self, params: Iterable[object], defaults: dict[str, Any]):
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
         self.state: dict[Any, Any] = {}
@@ -165,7 +165,7 @@ class Optimizer:
                     p.grad.detach_() if p.grad.grad_fn is not None else p.grad.requires_grad_(False)
                     p.grad.zero_()
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], object] | None = None) -> Any:
         """Change all parameters that have gradients. `closure` computes the loss again, and its gradients, before."""
         if self.rule is None:
             raise NotImplementedError(f"{type(self).__name__} has no rule, and no step of its own")

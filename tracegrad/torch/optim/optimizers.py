@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tracegrad.errors import UnsupportedError, located
@@ -76,8 +77,8 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Iterable[object],
+        lr: Tensor | float = 1e-3,
         momentum: float = 0,
         dampening: float = 0,
         weight_decay: float = 0,
@@ -115,8 +116,9 @@ class Adam(Optimizer):
     )
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
-        amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+        self, params: Iterable[object], lr: Tensor | float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
+        maximize: bool = False, capturable: bool = False,
         differentiable: bool = False, fused: bool | None = None, decoupled_weight_decay: bool = False,
     ):  # fmt: skip
         settings = _checked(type(self), locals())
@@ -138,8 +140,9 @@ class AdamW(Adam):
     """
 
     def __init__(
-        self, params: Any, lr: Any = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
-        amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, capturable: bool = False,
+        self, params: Iterable[object], lr: Tensor | float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
+        foreach: bool | None = None, capturable: bool = False,
         differentiable: bool = False, fused: bool | None = None,
     ):  # fmt: skip
         super().__init__(
@@ -167,8 +170,8 @@ class Adamax(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 2e-3,
+        params: Iterable[object],
+        lr: Tensor | float = 2e-3,
         betas: Betas = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -204,8 +207,8 @@ class NAdam(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 2e-3,
+        params: Iterable[object],
+        lr: Tensor | float = 2e-3,
         betas: Betas = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -241,8 +244,8 @@ class RAdam(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: Iterable[object],
+        lr: Tensor | float = 1e-3,
         betas: Betas = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -276,8 +279,8 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Iterable[object],
+        lr: Tensor | float = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0,
@@ -314,8 +317,8 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Iterable[object],
+        lr: Tensor | float = 1e-2,
         lr_decay: float = 0,
         weight_decay: float = 0,
         initial_accumulator_value: float = 0,
@@ -350,8 +353,8 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1.0,
+        params: Iterable[object],
+        lr: Tensor | float = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0,
@@ -384,8 +387,8 @@ class ASGD(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Iterable[object],
+        lr: Tensor | float = 1e-2,
         lambd: float = 1e-4,
         alpha: float = 0.75,
         t0: float = 1e6,
@@ -419,8 +422,8 @@ class Rprop(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: Iterable[object],
+        lr: Tensor | float = 1e-2,
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50),
         *,

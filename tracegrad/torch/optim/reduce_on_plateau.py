@@ -34,7 +34,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: Optimizer,
         mode: str = "min",
         factor: float = 0.1,
         patience: int = 10,

@@ -12,13 +12,14 @@ from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import from_numpy
 
 if TYPE_CHECKING:
+    from tracegrad.torch.optim.optimizer import Optimizer
     from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
 __all__ = ["exported", "imported"]
 
 
-def exported(optimizer: Any) -> dict[str, Any]:
+def exported(optimizer: Optimizer) -> dict[str, Any]:
     """Return the states by the numbers of the parameters, without unchanged ones, and the groups."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
     numbers = {id(p): k for k, p in enumerate(params)}
@@ -40,7 +41,7 @@ def _has_stepped(state: Any) -> bool:
     )
 
 
-def imported(optimizer: Any, state_dict: Mapping[str, Any]) -> tuple[dict[Any, Any], list[dict[str, Any]]]:
+def imported(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> tuple[dict[Any, Any], list[dict[str, Any]]]:
     """Convert the state dict `state_dict` to states by parameters, in separate memory, and groups.
 
     ValueError if the groups differ, or an array of a state does not fit its parameter.

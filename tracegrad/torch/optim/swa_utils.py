@@ -19,6 +19,7 @@ from tracegrad.torch.optim.lr_scheduler_base import LRScheduler
 from tracegrad.torch.tape.tensors.factories import tensor
 
 if TYPE_CHECKING:
+    from tracegrad.torch.optim.optimizer import Optimizer
     from tracegrad.torch.tape.tensors.tensor import Tensor
     from tracegrad.typing import Array
 
@@ -195,7 +196,7 @@ class SWALR(LRScheduler):
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: Optimizer,
         swa_lr: Any,
         anneal_epochs: int = 10,
         anneal_strategy: str = "cos",

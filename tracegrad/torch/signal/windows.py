@@ -19,6 +19,7 @@ from tracegrad.torch.tape.tensors.factories import dtype_of, wrap
 from tracegrad.utils.doc_table import DocTable
 
 if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
     from tracegrad.typing import DeviceLike, DTypeLike, NDArray
 
 __all__ = [
@@ -64,7 +65,7 @@ def _window(
     device: DeviceLike,
     requires_grad: bool,
     formula: Callable[[NDArray, int], NDArray],
-) -> Any:
+) -> Tensor:
     """Make a window; `formula(i, n)` computes elements i of a symmetric window whose last one is n."""
     check_device(device)
     if M < 0:
@@ -78,7 +79,7 @@ def _window(
     return wrap(values.astype(kind), requires_grad)
 
 
-def _triangle(i: NDArray, n: int) -> Any:
+def _triangle(i: NDArray, n: int) -> NDArray:
     return 1 - np.abs(2 * i / n - 1)
 
 
@@ -93,7 +94,7 @@ def _of_cosines(weights: Sequence[float]) -> Callable[[NDArray, int], NDArray]:
 
 
 def _kaiser(beta: float) -> Callable[[NDArray, int], NDArray]:
-    def formula(i: NDArray, n: int) -> Any:
+    def formula(i: NDArray, n: int) -> NDArray:
         return np.i0(beta * np.sqrt(np.maximum(1 - (2 * i / n - 1) ** 2, 0))) / np.i0(beta)
 
     return formula
@@ -107,7 +108,7 @@ def bartlett(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the Bartlett window: 1 - |2 i / (M - 1) - 1|.
 
     >>> bartlett(5)
@@ -124,7 +125,7 @@ def blackman(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the Blackman window, `general_cosine` with the weights 0.42, 0.5 and 0.08.
 
     >>> blackman(3).round(decimals=4).abs()
@@ -141,7 +142,7 @@ def cosine(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return half a period of a sine, without its zeros.
 
     >>> cosine(3)
@@ -160,7 +161,7 @@ def exponential(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return exp(-|i - center| / tau).
 
     >>> exponential(3)
@@ -190,7 +191,7 @@ def gaussian(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the bell curve of Gauss around the middle.
 
     >>> gaussian(3)
@@ -212,7 +213,7 @@ def general_cosine(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the sum of (-1)**k a[k] cos(2 pi k i / (M - 1)).
 
     >>> general_cosine(3, a=[0.5, 0.5])
@@ -234,7 +235,7 @@ def general_hamming(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return alpha - (1 - alpha) cos(2 pi i / (M - 1)).
 
     >>> general_hamming(3, alpha=0.75)
@@ -251,7 +252,7 @@ def hamming(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the Hamming window, `general_hamming` with `alpha=0.54`.
 
     >>> hamming(3)
@@ -268,7 +269,7 @@ def hann(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the Hann window, `general_hamming` with `alpha=0.5`.
 
     >>> hann(4, sym=False)
@@ -286,7 +287,7 @@ def kaiser(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return I0(beta sqrt(1 - (2 i / (M - 1) - 1)**2)) / I0(beta), the Kaiser window.
 
     >>> kaiser(3, beta=3.0)
@@ -305,7 +306,7 @@ def nuttall(
     layout: object = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the minimum 4-term Blackman-Harris window of Nuttall (1981).
 
     >>> nuttall(4, sym=False)
@@ -325,7 +326,7 @@ def _of_length(
     device: DeviceLike,
     requires_grad: bool,
     formula: Callable[[NDArray, int], NDArray],
-) -> Any:
+) -> Tensor:
     """Make a window of any floating dtype."""
     check_device(device)
     if isinstance(window_length, float):
@@ -347,7 +348,7 @@ def bartlett_window(
     dtype: DTypeLike = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the window `signal.windows.bartlett` of a length and of a floating dtype; by default one period of it.
 
     >>> bartlett_window(4)
@@ -363,7 +364,7 @@ def blackman_window(
     dtype: DTypeLike = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the window `signal.windows.blackman` of a length and of a floating dtype; by default one period of it.
 
     >>> blackman_window(3, False)
@@ -381,7 +382,7 @@ def hamming_window(
     dtype: DTypeLike = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the window `signal.windows.hamming` of a length and of a floating dtype; by default one period of it.
 
     >>> hamming_window(4, True, 0.5, 0.5)
@@ -399,7 +400,7 @@ def hann_window(
     dtype: DTypeLike = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the window `signal.windows.hann` of a length and of a floating dtype; by default one period of it.
 
     >>> hann_window(4)
@@ -416,7 +417,7 @@ def kaiser_window(
     dtype: DTypeLike = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the window `signal.windows.kaiser` of a length and of a floating dtype; by default one period of it.
 
     >>> kaiser_window(3, False, 3.0)

@@ -55,7 +55,7 @@ class device(str):
     type: str
     index: Any
 
-    def __new__(cls, type: Any, index: int | None = None) -> device:
+    def __new__(cls, type: str | int, index: int | None = None) -> device:
         kind, number = _parsed(type, index)
         self = super().__new__(cls, kind if number is None else f"{kind}:{number}")
         self.type, self.index = kind, number
@@ -107,14 +107,14 @@ def _parsed(type: Any, index: int | None) -> tuple[str, int | None]:
 CPU = device("cpu")
 
 
-def is_device(x: Any) -> bool:
+def is_device(x: object) -> bool:
     """Whether an argument of `to` is a device: an object, a text that begins with a type, or the number of one."""
     if isinstance(x, int):
         return not isinstance(x, bool)
     return isinstance(x, str) and x.partition(":")[0] in _TYPES
 
 
-def check_device(device: Any) -> None:
+def check_device(device: object) -> None:
     """Raise RuntimeError unless `device` is None or the CPU."""
     if device is None or device is CPU:
         return

@@ -43,7 +43,7 @@ class Generator:
 
     __slots__ = ("_seed", "bits")
 
-    def __init__(self, device: Any = "cpu"):
+    def __init__(self, device: object = "cpu"):
         if str(getattr(device, "type", device)) != "cpu":
             raise RuntimeError(located(f"tracegrad computes on the CPU: there is no generator for device {device!r}"))
         self.manual_seed(_SEED)

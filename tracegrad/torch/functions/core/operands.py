@@ -94,7 +94,7 @@ def floating(x: ArrayLike) -> Array:
     return x if x.dtype.kind in "fc" else to_float(x)
 
 
-def in_floats(xs: Sequence[Array]) -> list[Any]:
+def in_floats(xs: Sequence[Array]) -> list[Array]:
     """Convert integers and booleans in `xs` to the floating dtype that promotion gives, and numbers to floats."""
     floats = [v for v in xs if not is_number(v) and v.dtype.kind in "fc"]
     if not floats or getattr(dispatch_operand(xs), "common_dtype", None) is None:

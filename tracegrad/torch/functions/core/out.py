@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ def with_out(name: str, fn: Callable[..., object]) -> Callable[..., object]:
     return call  # type: ignore[no-any-return]
 
 
-def _still(name: str, out: object, args: tuple[object, ...]) -> tuple[Any, ...]:
+def _still(name: str, out: object, args: tuple[object, ...]) -> tuple[object, ...]:
     if STATE.enabled and any(getattr(x, "requires_grad", False) for x in _leaves((out, args))):
         raise RuntimeError(
             located(
@@ -105,7 +105,7 @@ def _require_own_memory(out: object, args: tuple[object, ...]) -> None:
             raise RuntimeError(located(f"unsupported operation: {text}"))
 
 
-def _leaves(x: object) -> Any:
+def _leaves(x: object) -> Iterator[object]:
     if isinstance(x, list | tuple):
         for y in x:
             yield from _leaves(y)

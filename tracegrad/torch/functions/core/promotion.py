@@ -127,11 +127,11 @@ def require_one_dtype(x: Any, y: Any, text: str = _PRODUCT) -> None:
 
 
 # -- operands ------------------------------------------------------------------------------------------------------
-def _kind(x: Array) -> tuple[Any, int]:
+def _kind(x: Array) -> tuple[DType | type, int]:
     return weak_dtype(x), 0 if type(x) in LITERALS else len(x.shape)
 
 
-def in_one_dtype(op: Any, xs: tuple[Any, ...]) -> tuple[Any, ...]:
+def in_one_dtype(op: object, xs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Convert the operands `xs` of an op to the dtypes of PyTorch's promotion, before NumPy would promote them."""
     if not isinstance(op, Elementwise) or _is_alike(xs):
         return xs
@@ -151,7 +151,7 @@ def in_one_dtype(op: Any, xs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(operands)
 
 
-def _wanted(dtype: DType, kinds: list[tuple[Any, int]]) -> DType:
+def _wanted(dtype: DType, kinds: list[tuple[DType | type, int]]) -> DType:
     """Return the dtype in which operands of the dtypes or types `kinds` are computed, where NumPy uses `dtype`."""
     if dtype.kind == "b" or all(isinstance(kind, type) for kind, _ in kinds):
         return dtype

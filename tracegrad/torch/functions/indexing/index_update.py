@@ -32,7 +32,7 @@ from tracegrad.torch.functions.indexing.select import (
     within_bounds,
 )
 from tracegrad.torch.functions.indexing.shapes import expanded
-from tracegrad.typing import Array, ArrayLike
+from tracegrad.typing import Array, ArrayLike, Number
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
@@ -47,10 +47,10 @@ _COPIED = "self and source expected to have the same dtype, but got (self) {A} a
 # -- writing at a vector of indices --------------------------------------------------------------------------------
 def along_dim(
     name: str,
-    input: Any,
+    input: ArrayLike,
     dim: int,
     index: Any,
-    source: Any,
+    source: ArrayLike,
     text: str = "self ({A}) and source ({B}) must have the same scalar type",
 ) -> tuple[Array, int, Array, Array]:
     require_one_dtype(input, source, f"{name}(): {text}")
@@ -97,17 +97,19 @@ def _at(index: Operand | slice, dim: int) -> tuple[Operand | slice, ...]:
     return (*(slice(None),) * dim, index)
 
 
-def written(x: Any, index: Any, value: Array) -> Any:
+def written(x: Any, index: Any, value: Array) -> Array:
     """Return `x` after `x[index] = value`."""
     if isinstance(x, Carrier):
-        return setitem(x, index, value)
+        output: Array = setitem(x, index, value)
+        return output
     out = x.copy()
     out[index] = value
-    return out
+    result: Array = out
+    return result
 
 
 @function("index_copy", in_place=True)
-def index_copy(input: ArrayLike, dim: int, index: Operand, source: ArrayLike) -> Any:
+def index_copy(input: ArrayLike, dim: int, index: Operand, source: ArrayLike) -> Array:
     """Return the input with `source` at a vector of indices along `dim`.
 
     >>> import numpy as np
@@ -119,14 +121,14 @@ def index_copy(input: ArrayLike, dim: int, index: Operand, source: ArrayLike) ->
 
 
 @one_node("IndexCopyBackward0")
-def _index_copy(x: Array, index: Array, source: Array, *, dim: int) -> Any:
+def _index_copy(x: Array, index: Array, source: Array, *, dim: int) -> Array:
     if not x.shape:
         return linear.reshape(source, shape=())
     return written(x, _at(index, dim), source)
 
 
 @function("index_fill", in_place=True)
-def index_fill(input: Array, dim: int, index: Array, value: Array) -> Any:
+def index_fill(input: Array, dim: int, index: Array, value: Array) -> Array:
     """Return the input with `value` at a vector of indices along `dim`.
 
     The value is a number, or an array without dimensions.
@@ -144,17 +146,17 @@ def index_fill(input: Array, dim: int, index: Array, value: Array) -> Any:
 
 
 @one_node("IndexFillBackward0")
-def _index_fill(x: Array, index: Operand, *, dim: int, value: Any) -> Any:
+def _index_fill(x: Array, index: Operand, *, dim: int, value: Any) -> Array:
     return written(x, _at(index, dim) if x.shape else (...,), value)
 
 
 @one_node("IndexFillBackward1")
-def _index_fill_by(x: Array, index: Array, value: Array, *, dim: int) -> Any:
+def _index_fill_by(x: Array, index: Array, value: Array, *, dim: int) -> Array:
     return written(x, _at(index, dim) if x.shape else (...,), value)
 
 
 @function("index_put", in_place=True)
-def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate: bool = False) -> Any:
+def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate: bool = False) -> Array:
     """Return the input with `values` at a tuple of index arrays or masks.
 
     With `accumulate`, the values are added to the elements that are there.
@@ -171,7 +173,7 @@ def index_put(input: Array, indices: Sequence[Array], values: Array, accumulate:
 
 
 @one_node("IndexPutBackward0")
-def _index_put(x: Array, values: Array, index_arrays: Any, *, accumulate: bool) -> Any:
+def _index_put(x: Array, values: Array, index_arrays: Any, *, accumulate: bool) -> Array:
     index = tuple(index_arrays)
     if not accumulate:
         return written(x, index, values)
@@ -203,8 +205,14 @@ def _first(src: Array, shape: tuple[int, ...]) -> Array:
 
 @function("scatter", in_place=True)
 def scatter(
-    input: Array, dim: int, index: Array, src: Operand | None = None, *, value: Any = None, reduce: str | None = None
-) -> Any:
+    input: Array,
+    dim: int,
+    index: Array,
+    src: Operand | None = None,
+    *,
+    value: Array | Number | None = None,
+    reduce: str | None = None,
+) -> Array:
     """Return the input with elements of `src` at `index` along `dim`: `x[index[i, j], j] = src[i, j]` for dim 0.
 
     >>> import numpy as np
@@ -215,7 +223,8 @@ def scatter(
         return scatter_add(input, dim, index, _spread_number(index, src if value is None else value, input))
     if reduce == "multiply":
         src = _spread_number(index, src if value is None else value, input)
-        return FUNCTIONS["scatter_reduce"](input, dim, index, src, "prod")
+        result: Array = FUNCTIONS["scatter_reduce"](input, dim, index, src, "prod")
+        return result
     if reduce is not None:
         raise RuntimeError(located("reduce argument must be either add or multiply."))
     src = value if src is None else src
@@ -237,14 +246,14 @@ def _spread_number(index: Array, src: object, input: Array) -> Any:
 
 
 @one_node("ScatterBackward0")
-def _scatter(x: Array, index: Any, src: Array, *, dim: int) -> Any:
+def _scatter(x: Array, index: Array, src: Array, *, dim: int) -> Array:
     if not x.shape:
         return linear.reshape(src, shape=())
     return written(x, tuple(index_grid(index, dim, len(x.shape))), _first(src, index.shape))
 
 
 @one_node("ScatterBackward1")
-def _scatter_number(x: Array, index: Any, *, dim: int, value: Array) -> Any:
+def _scatter_number(x: Array, index: Array, *, dim: int, value: Array) -> Array:
     return written(x, tuple(index_grid(index, dim, len(x.shape))) if x.shape else (...,), value)
 
 
@@ -265,7 +274,7 @@ def _scatter_add(x: Array, index: Array, src: Array, *, dim: int) -> Array:
     return add(x, _total(x, index, src, dim))
 
 
-def _total(x: Array, index: Any, src: Array, dim: int) -> Array:
+def _total(x: Array, index: Array, src: Array, dim: int) -> Array:
     """Return zeros like `x`, with `src` added at `index` along `dim`."""
     rank = len(x.shape)
     src = _first(src, index.shape)
@@ -276,7 +285,7 @@ def _total(x: Array, index: Any, src: Array, dim: int) -> Array:
 
 # -- writing a part ------------------------------------------------------------------------------------------------
 @function("select_scatter")
-def select_scatter(input: ArrayLike, src: Array, dim: int, index: int) -> Any:
+def select_scatter(input: ArrayLike, src: Array, dim: int, index: int) -> Array:
     """Return the input with `src` at one index along `dim`.
 
     >>> import numpy as np
@@ -288,26 +297,26 @@ def select_scatter(input: ArrayLike, src: Array, dim: int, index: int) -> Any:
 
 
 @one_node("SelectScatterBackward0")
-def _select_scatter(x: Array, src: Array, *, dim: int, index: int) -> Any:
+def _select_scatter(x: Array, src: Array, *, dim: int, index: int) -> Array:
     return written(x, _at(index, dim), src)
 
 
 @function("slice_scatter")
 def slice_scatter(
     input: ArrayLike, src: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Any:
+) -> Array:
     """Return the input with `src` at a slice along `dim`."""
     x, src = arrays(input, src)
     return _slice_scatter(x, to_dtype(src, x.dtype), dim=dim_of(dim, len(x.shape)), piece=(start, end, step))
 
 
 @one_node("SliceScatterBackward0")
-def _slice_scatter(x: Array, src: Array, *, dim: int, piece: tuple[Any, Any, Any]) -> Any:
+def _slice_scatter(x: Array, src: Array, *, dim: int, piece: tuple[Any, Any, Any]) -> Array:
     return written(x, _at(slice(*piece), dim), src)
 
 
 @function("diagonal_scatter")
-def diagonal_scatter(input: ArrayLike, src: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal_scatter(input: ArrayLike, src: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     """Return the input with `src` on the diagonal of two dimensions.
 
     >>> import numpy as np
@@ -328,7 +337,7 @@ def diagonal_scatter(input: ArrayLike, src: Array, offset: int = 0, dim1: int = 
 
 
 @one_node("DiagonalScatterBackward0")
-def _diagonal_scatter(x: Array, src: Array, *, offset: int, dims: tuple[int, int]) -> Any:
+def _diagonal_scatter(x: Array, src: Array, *, offset: int, dims: tuple[int, int]) -> Array:
     order = [k for k in range(len(x.shape)) if k not in dims]
     matrices = linear.transpose(x, perm=(*order, *dims))
     k = np.arange(src.shape[-1])

@@ -138,7 +138,7 @@ def _flat_indices(index: Holder, shape: tuple[int, ...], dim: int) -> Array:
     return _flat(total)
 
 
-def _spread(values: Any, indices: Any, like: Any) -> Array:
+def _spread(values: Array, indices: Array, like: Array) -> Array:
     """Return zeros like the flat `like`, with `values` added at their positions."""
     return ops.scatter_add(values, indices, shape=like.shape, axes=(0,))
 
@@ -180,7 +180,7 @@ def _combined(combine: Both, x: Array, indices: Array, values: Array, count: int
     return where(written, combine(x, result) if include_self else result, x)
 
 
-def _extremum(combine: Both, x: Any, indices: Any, values: Operand, count: int, include_self: bool) -> Array:
+def _extremum(combine: Both, x: Array, indices: Array, values: Operand, count: int, include_self: bool) -> Array:
     """Return the extremum as a constant, plus a 0 that depends on the elements equal to it, in equal shares."""
     still, flat_values = stop_gradient(x), stop_gradient(values)
     result, written = _segment_reduce(combine, indices, flat_values, count)

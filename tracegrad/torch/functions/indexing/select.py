@@ -169,7 +169,7 @@ def take_along_dim(input: Array, indices: Array, dim: int | None = None) -> Arra
 
 
 @function("index_select")
-def index_select(input: Array, dim: int, index: Array) -> Any:
+def index_select(input: Array, dim: int, index: Array) -> Array:
     """Return the values at a vector of indices along `dim`.
 
     >>> index_select(np.array([[1, 2], [3, 4]]), 1, np.array([1])).tolist()
@@ -184,7 +184,7 @@ def index_select(input: Array, dim: int, index: Array) -> Any:
 
 
 @one_node("IndexSelectBackward0")
-def _index_select(x: Array, index: object, *, dim: int) -> Any:
+def _index_select(x: Array, index: object, *, dim: int) -> Array:
     return picked(x, index, dim)
 
 
@@ -231,13 +231,14 @@ def _dtype_of_numbers(condition: object, *xs: object) -> DType | None:
 
 
 @method("where")
-def where_method(self: Any, condition: ArrayLike, other: ArrayLike) -> Any:
+def where_method(self: Array, condition: ArrayLike, other: ArrayLike) -> Array:
     """The Tensor where the condition holds, else `other`."""
-    return where(condition, self, other)
+    result: Array = where(condition, self, other)
+    return result
 
 
 @function("nonzero")
-def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+def nonzero(input: ArrayLike, *, as_tuple: bool = False) -> Any:
     """Return the indices of the elements that are not zero, one per row.
 
     >>> nonzero(np.array([[1, 0], [0, 2]])).tolist()
@@ -256,9 +257,10 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
 
 
 @function("argwhere")
-def argwhere(input: ArrayLike) -> Any:
+def argwhere(input: ArrayLike) -> Array:
     """Return the indices of the elements that are not zero, one per row."""
-    return nonzero(input)
+    result: Array = nonzero(input)
+    return result
 
 
 @function("masked_select")
@@ -333,7 +335,7 @@ def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
 
 
 @one_node("MaskedScatterBackward0")
-def _masked_scatter(x: Array, mask: Array, source: Array) -> Any:
+def _masked_scatter(x: Array, mask: Array, source: Array) -> Array:
     mask = linear.broadcast_to(mask, shape=x.shape)
     flat = linear.reshape(mask, shape=(size_of(x),))
     count = scans.cumsum(linear.cast(flat, dtype="int64"), axis=0)

@@ -77,7 +77,7 @@ def reshape(input: Any, *sizes: int | Sequence[int], shape: object = None) -> Ar
 
 
 @method("view")
-def view(self: Array, *sizes: int | Sequence[int]) -> Any:
+def view(self: Array, *sizes: int | Sequence[int]) -> Array:
     """The same elements in another shape, sharing memory; RuntimeError if the sizes or the layout do not fit.
 
     >>> view(np.arange(6), 3, 2).shape
@@ -95,7 +95,7 @@ def view(self: Array, *sizes: int | Sequence[int]) -> Any:
 
 
 @method("view_as")
-def view_as(self: Array, other: Array) -> Any:
+def view_as(self: Array, other: Array) -> Array:
     """`view` in the shape of another."""
     return view(self, other.shape)
 
@@ -408,7 +408,7 @@ def clone(input: ArrayLike, *, memory_format: object = None) -> Array:
 
 
 @function("detach", methods=False)
-def detach(input: ArrayLike) -> Any:
+def detach(input: ArrayLike) -> Array:
     """Return the value without derivatives; the result for a Tensor shares its memory.
 
     >>> detach(np.ones(2)).tolist()

@@ -251,7 +251,7 @@ def dsplit(input: ArrayLike, indices_or_sections: int | tuple[int, ...] | list[i
 
 
 @method("unfold")
-def unfold(input: Array, dimension: int, size: int, step: int) -> Any:
+def unfold(input: Array, dimension: int, size: int, step: int) -> Array:
     """All windows of `size` elements along a dimension, every `step`-th one; the window is a new last dimension.
 
     A view. Where windows overlap, it refuses updates in place: RuntimeError.
@@ -272,7 +272,8 @@ def unfold(input: Array, dimension: int, size: int, step: int) -> Any:
     windows = _windows(x, dim=k, size=size, step=step)
     if not hasattr(x, "_as_view") or not x.shape:
         return windows
-    return x._as_view(windows, partial(unfold, dimension=k, size=size, step=step), make_view)
+    result: Array = x._as_view(windows, partial(unfold, dimension=k, size=size, step=step), make_view)
+    return result
 
 
 def _window_views(x: NDArray, dim: int, size: int, step: int) -> NDArray:
@@ -296,7 +297,7 @@ def _diagonal_start(columns: int, offset: int) -> int:
 
 
 @function("diagonal")
-def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(input: ArrayLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Return the diagonal of two dimensions as a new last dimension.
 
     It is a view if the matrices are in row-major or column-major order. Otherwise it is a copy, which cannot be updated

@@ -295,7 +295,7 @@ def _plain(x: Any) -> Any:
     return stop_gradient(x) if plain is None else plain
 
 
-def _first_values(x: Array, first: Any, axis: int | None, extras: list[Any]) -> Any:
+def _first_values(x: Array, first: NDArray, axis: int | None, extras: list[NDArray]) -> Array | tuple[Array, ...]:
     """Return the elements or slices at the positions `first`, alone or with more results."""
     peer = peer_of(x)
     values = _first_of_each(x, constant(first, peer), dim=axis)

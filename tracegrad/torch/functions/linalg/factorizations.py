@@ -6,7 +6,7 @@ SciPy's and NumPy's functions of the same names compute them; pivots count from 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS, METHODS, function
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.functions.linalg.matrix_errors import LinAlgError, factors
 from tracegrad.typing import Array, ArrayLike
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
 
 __all__ = ["eig", "eigvals", "householder_product", "lu", "lu_factor", "lu_factor_ex", "lu_solve"]
 
@@ -60,7 +64,7 @@ def eigvals(A: ArrayLike) -> Array:
     return result
 
 
-def _eigen() -> Any:
+def _eigen() -> ModuleType:
     return import_module("tracegrad.ops.linalg.eig")
 
 
@@ -142,7 +146,7 @@ def _with_columns(x: Array, count: int) -> Array:
     return concatenate(x, zeros, axis=len(x.shape) - 1)
 
 
-def _first_zero(packed: Any) -> Any:
+def _first_zero(packed: Array) -> Any:
     """Return the number, from 1 on, of the first zero on the diagonal, or 0."""
     diagonal = METHODS["diagonal"](packed, 0, -2, -1)
     count = diagonal.shape[-1]

@@ -268,8 +268,9 @@ def addmm(input: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: flo
     return result
 
 
-def _added_product(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
-    return _added(x, matmul_any(a, b), beta, alpha)
+def _added_product(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Array:
+    result: Array = _added(x, matmul_any(a, b), beta, alpha)
+    return result
 
 
 _addmm, _addmv = one_node("AddmmBackward0")(_added_product), one_node("AddmvBackward0")(_added_product)
@@ -304,8 +305,9 @@ def addr(input: ArrayLike, vec1: ArrayLike, vec2: ArrayLike, *, beta: float = 1,
 
 
 @one_node("AddrBackward0")
-def _addr(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
-    return _added(x, multiply(linear.reshape(a, shape=(*a.shape, 1)), b), beta, alpha)
+def _addr(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Array:
+    result: Array = _added(x, multiply(linear.reshape(a, shape=(*a.shape, 1)), b), beta, alpha)
+    return result
 
 
 @function("baddbmm", in_place=True)
@@ -333,8 +335,9 @@ def addbmm(input: object, batch1: ArrayLike, batch2: Array, *, beta: float = 1, 
 
 
 @one_node("AddbmmBackward0")
-def _addbmm(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Any:
-    return _added(x, contraction.tensordot(a, b, axes=([0, 2], [0, 1])), beta, alpha)
+def _addbmm(x: Array, a: Array, b: Array, *, beta: float, alpha: float) -> Array:
+    result: Array = _added(x, contraction.tensordot(a, b, axes=([0, 2], [0, 1])), beta, alpha)
+    return result
 
 
 # -- sums of products over named dimensions ------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def inv(A: ArrayLike) -> Array:
 
 
 @factors
-def solve(A: Array, B: Array, *, left: bool = True) -> Any:
+def solve(A: Array, B: Array, *, left: bool = True) -> Array:
     """Solve A X = B, or X A = B without `left`.
 
     B is a vector, a vector for each matrix, or a batch of matrices that broadcasts with A. LinAlgError if a matrix is
@@ -433,7 +433,7 @@ def trace(A: ArrayLike, *, offset: int = 0) -> Array:
 
 
 @one_node("TraceBackward0")
-def _trace(x: Array, *, offset: int) -> Any:
+def _trace(x: Array, *, offset: int) -> Array:
     return selection.linalg_trace(x, offset=offset)
 
 

@@ -20,7 +20,9 @@ from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
 
 
 @with_aliases
-def vector_norm(x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
+def vector_norm(
+    x: Array, ord: float = 2, dim: Axes | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
+) -> Array:
     """Return sum(abs(x) ** ord) ** (1 / ord) over `dim`, by default of all elements.
 
     The orders inf and -inf are extrema. The derivative is zero where the norm has none: at zero.
@@ -42,22 +44,27 @@ def _vector_norm(x: Array, *, ord: float, dims: Axes, keepdim: bool) -> Array:
     return result
 
 
-def _largest(x: Array, dim: int, keepdim: bool) -> Any:
+def _largest(x: Array, dim: int, keepdim: bool) -> Array:
     return named("AmaxBackward0", reductions.max(x, dim, keepdims=keepdim))
 
 
-def _smallest(x: Array, dim: int, keepdim: bool) -> Any:
+def _smallest(x: Array, dim: int, keepdim: bool) -> Array:
     return named("AminBackward0", reductions.min(x, dim, keepdims=keepdim))
 
 
-def _total(x: Array, dim: int, keepdim: bool) -> Any:
+def _total(x: Array, dim: int, keepdim: bool) -> Array:
     return named("SumBackward1", reductions.sum(x, dim, keepdims=keepdim))
 
 
 @with_aliases
 def matrix_norm(
-    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DTypeLike = None
-) -> Any:
+    A: ArrayLike,
+    ord: float | str = "fro",
+    dim: Any = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike = None,
+) -> Array:
     """Return the norm of matrices.
 
     The orders are "fro", "nuc", 2 and -2 (of singular values), 1 and -1 (of column sums), inf and -inf (of row sums).
@@ -86,7 +93,14 @@ def matrix_norm(
 
 
 @with_aliases
-def norm(input: Array, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
+def norm(
+    input: Array,
+    ord: float | str | None = None,
+    dim: Axes | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike = None,
+) -> Array:
     """Return a vector norm or a matrix norm.
 
     It is a norm of matrices if `dim` has two dimensions and `ord` is passed, and a norm of vectors otherwise. Without
@@ -111,7 +125,7 @@ def norm(input: Array, ord: Any = None, dim: Any = None, keepdim: bool = False, 
 
 
 @factors
-def cond(A: ArrayLike, p: float | str | None = None) -> Any:
+def cond(A: ArrayLike, p: float | str | None = None) -> Array:
     """Return the condition number in the norm `p`; by default the ratio of extreme singular values.
 
     >>> import numpy as np

@@ -57,7 +57,7 @@ def _solve_triangular(x: Array, y: Array, *, upper: bool, left: bool, unit: bool
 
 
 @function("cholesky_solve")
-def cholesky_solve(B: Operand, L: Any, upper: bool = False) -> Array:
+def cholesky_solve(B: Operand, L: ArrayLike, upper: bool = False) -> Array:
     """Solve A X = B for the Cholesky factor `L` of A.
 
     >>> cholesky_solve(np.array([[4.0]]), np.array([[2.0]])).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from tracegrad.typing import Array, ArrayLike
 function("bitwise_not", in_place=True)(ufuncs.invert)
 
 
-def _of_two(ufunc: Any, name: str, doc: str, tensors: str) -> None:
+def _of_two(ufunc: Callable[..., Any], name: str, doc: str, tensors: str) -> None:
     rule = TensorOperands(name, tensors)
 
-    def call(input: Any, other: Any) -> Array:
+    def call(input: ArrayLike, other: ArrayLike) -> Array:
         return as_array(ufunc(*pair(input, other, rule)))
 
     call.__name__, call.__doc__ = name, doc

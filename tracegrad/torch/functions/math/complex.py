@@ -7,7 +7,6 @@ updates the whole. A conjugate has separate memory. Real operands are treated as
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -115,7 +114,7 @@ def view_as_complex(input: ArrayLike) -> Array:
 
 
 # -- complex numbers from parts ------------------------------------------------------------------------------------
-def _real_and_imag(x: ArrayLike, y: Any, rule: TensorOperands) -> tuple[Array, Array]:
+def _real_and_imag(x: ArrayLike, y: ArrayLike, rule: TensorOperands) -> tuple[Array, Array]:
     x, y = arrays(*pair(x, y, rule))
     first, second = type_name(x.dtype), type_name(y.dtype)
     if x.dtype.kind != "f" or y.dtype.kind != "f":
@@ -167,7 +166,7 @@ def polar(abs: Array, angle: ArrayLike) -> Array:
 
 
 @one_node("PolarBackward0")
-def _polar(size: Any, angle: Array) -> Array:
+def _polar(size: Array, angle: Array) -> Array:
     return ops.complex_(multiply(size, cos(angle)), multiply(size, sin(angle)))
 
 

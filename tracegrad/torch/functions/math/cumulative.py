@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
 
 
-def _running(op: Op, x: Array, dim: Any) -> Any:
+def _running(op: Op, x: Array, dim: Any) -> Array:
     k = dim_of(dim, len(x.shape))
     if x.shape:
-        return op(x, axis=k)
+        result: Array = op(x, axis=k)
+        return result
     return as_node(
         f"{op.name.capitalize()}Backward0", lambda v: reshape(op(reshape(v, shape=(1,)), axis=0), shape=()), x
     )
@@ -93,7 +94,7 @@ def diff(input: Operand, n: int = 1, dim: int = -1, prepend: Array | None = None
 
 
 @function("trapezoid", "trapz")
-def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
+def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Array:
     """Integrate `y` along `dim` by the trapezoidal rule, at the points `x` or with the distance `dx`.
 
     >>> import numpy as np

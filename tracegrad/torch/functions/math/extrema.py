@@ -7,6 +7,7 @@ length 0 RuntimeError.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
 
 
-def _axes(name: str, x: Array, dim: Any) -> tuple[int, ...]:
+def _axes(name: str, x: Array, dim: Axes) -> tuple[int, ...]:
     """Return the axes in `dim`; an axis of length 0 raises."""
     axes = axes_of(dim, len(x.shape))
     if all(x.shape[k] for k in axes):
@@ -53,7 +54,7 @@ def _axes(name: str, x: Array, dim: Any) -> tuple[int, ...]:
     raise IndexError(located(f"{name}(): Expected reduction dim {empty} to have non-zero size."))
 
 
-def picked_along(name: str, find: Any, node: str, x: Array, dim: Any, keepdim: bool) -> Any:
+def picked_along(name: str, find: Callable[..., Array], node: str, x: Array, dim: Any, keepdim: bool) -> Any:
     """Return the elements of `x` at the indices that `find` returns along `dim`, and the indices."""
     k = dim_of(dim, len(x.shape))
     _axes(name, x, k)
@@ -106,14 +107,14 @@ def min(input: Array, dim: Axes = None, keepdim: bool = False, *, other: object 
 
 
 @function("amax")
-def amax(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Any:
+def amax(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Array:
     """Return the maximum over dimensions. Equal elements share the derivative."""
     x = one(input)
     return reduced("AmaxBackward0", reductions.reduce_max, x, _axes("amax", x, dim), keepdim)
 
 
 @function("amin")
-def amin(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Any:
+def amin(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Array:
     """Return the minimum over dimensions. Equal elements share the derivative."""
     x = one(input)
     return reduced("AminBackward0", reductions.reduce_min, x, _axes("amin", x, dim), keepdim)
@@ -138,13 +139,14 @@ def _aminmax(x: Array, axes: tuple[int, ...], keepdim: bool) -> tuple[Operand, .
     return least, most
 
 
-def _index_of(name: str, op: Op, x: Array, dim: Any, keepdim: bool) -> Any:
+def _index_of(name: str, op: Op, x: Array, dim: Any, keepdim: bool) -> Array:
     _axes(name, x, dim)
     flattened = dim is None or not x.shape
     k = 0 if dim is None else dim_of(dim, len(x.shape))
     out = op(reshape(x, shape=(size_of(x),)) if flattened else x, axis=k)
     if not keepdim:
-        return out
+        result: Array = out
+        return result
     return reshape(out, shape=(1,) * len(x.shape)) if flattened else keep_axes(out, x.shape, (k,))
 
 
@@ -187,7 +189,7 @@ def _median(x: Array) -> Array:
     return median_of(x, reductions.argmedian)
 
 
-def median_of(x: Array, find: Any) -> Array:
+def median_of(x: Array, find: Callable[..., Array]) -> Array:
     """Return the element of the flat `x` at the index that `find` returns; equal elements share the derivative."""
     v = reshape(x, shape=(size_of(x),))
     if not v.shape[0]:

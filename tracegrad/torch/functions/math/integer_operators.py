@@ -12,10 +12,10 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise.bits import bitwise_and
 from tracegrad.ops.elementwise.table import equal, less, maximum, power, where
 from tracegrad.torch.functions.core.operands import is_whole
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike
 
 
-def refuse_bool(x: Any, y: Any) -> None:
+def refuse_bool(x: ArrayLike, y: Any) -> None:
     """Raise RuntimeError for a difference of Tensors of which one is boolean."""
     if getattr(x if isinstance(x, Carrier) else y, "common_dtype", None) is None:
         return

@@ -68,10 +68,12 @@ def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
     """Register a unary `op`; with `real`, integers become floats first; `node` is PyTorch's node name."""
     prepared = floating if real else one
 
-    def call(input: Array) -> Any:
+    def call(input: Array) -> Array:
         if isinstance(input, Carrier) and input.dtype.kind == "f":
-            return bind(op, (input,), _NONE)
-        return op(prepared(input))
+            output: Array = bind(op, (input,), _NONE)
+            return output
+        result: Array = op(prepared(input))
+        return result
 
     def renamed(input: Array) -> Array:
         result: Array = named(str(node), op(prepared(input)))
@@ -355,7 +357,7 @@ def _flat(value: Array, x: Array) -> Array:
     return flat(value, x) if x.dtype.kind == "f" else value
 
 
-def _piecewise_constant(name: str, fn: Any, x: Array, *args: Any) -> Array:
+def _piecewise_constant(name: str, fn: Any, x: Array, *args: object) -> Array:
     """Compute `fn(x)`, which is piecewise constant; if `x` has a tape, record the derivative 0."""
     return named(name, _flat(fn(x, *args), x))
 

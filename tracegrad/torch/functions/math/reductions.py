@@ -8,6 +8,7 @@ exist raises IndexError, a repeated one RuntimeError.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +59,9 @@ def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
 _ALL_AXES = [tuple(range(n)) for n in range(65)]
 
 
-def reduced(name: str, op: Any, x: Array, axes: tuple[int, ...], keepdim: bool, **params: Any) -> Any:
+def reduced(
+    name: str, op: Callable[..., Array], x: Array, axes: tuple[int, ...], keepdim: bool, **params: object
+) -> Array:
     """Apply `op` to `x` over `axes`, as one node."""
     if not keepdim or not axes:
         return named(name, op(x, axes=axes, **params))
@@ -92,7 +95,7 @@ def _numbered(name: str, dim: Axes) -> str:
 
 # -- sums and products ---------------------------------------------------------------------------------------------
 @function("sum")
-def sum(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
+def sum(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """Return the sum over `dim`, by default of all elements.
 
     >>> import numpy as np
@@ -108,7 +111,7 @@ def sum(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLi
 
 
 @function("prod")
-def prod(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
+def prod(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """Return the product over `dim`, by default of all elements.
 
     Its derivatives of every order are exact where elements are 0.
@@ -119,14 +122,14 @@ def prod(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype: DT
 
 
 @function("nansum")
-def nansum(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
+def nansum(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """Return the sum of the elements that are not nan."""
     x = one(input)
     x = as_dtype(x, dtype or accumulator(x))
     return as_node("NansumBackward0", _nansum, x, axes_of(dim, len(x.shape)), keepdim)
 
 
-def _nansum(x: Array, axes: tuple[int, ...], keepdim: bool) -> Any:
+def _nansum(x: Array, axes: tuple[int, ...], keepdim: bool) -> Array:
     return reduced("", reduce_sum, where(isnan(x), 0, x) if x.dtype.kind == "f" else x, axes, keepdim)
 
 
@@ -140,7 +143,7 @@ def nanmean(input: ArrayLike, dim: Axes = None, keepdim: bool = False, *, dtype:
 
 # -- moments -------------------------------------------------------------------------------------------------------
 @function("mean")
-def mean(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Any:
+def mean(input: Array, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike = None) -> Array:
     """Return the arithmetic mean; of integers in float64.
 
     RuntimeError for Tensors of integers, unless the dtype is floating.
@@ -178,7 +181,7 @@ def var(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-) -> Any:
+) -> Array:
     """Return the variance: the sum of squared deviations from the mean, over n - `correction`.
 
     The default of `correction` is 1. `unbiased=False` means `correction=0`.
@@ -199,7 +202,7 @@ def std(
     keepdim: bool = False,
     *,
     correction: float | None = None,
-) -> Any:
+) -> Array:
     """Return the standard deviation, the square root of `var`.
 
     Its derivative is 0 if all elements are equal.
@@ -246,14 +249,14 @@ def var_mean(
 
 # -- counting and logic --------------------------------------------------------------------------------------------
 @function("any")
-def any_(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Any:
+def any_(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Array:
     """Return whether any element is true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_any, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
 
 @function("all")
-def all_(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Any:
+def all_(input: ArrayLike, dim: Axes = None, keepdim: bool = False) -> Array:
     """Return whether all elements are true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_all, x, _axes_or_none(dim, len(x.shape)), keepdim)
@@ -264,7 +267,7 @@ def _axes_or_none(dim: object, rank: int) -> tuple[int, ...]:
 
 
 @function("count_nonzero")
-def count_nonzero(input: Array, dim: Axes = None) -> Any:
+def count_nonzero(input: Array, dim: Axes = None) -> Array:
     """Count the elements that are not 0."""
     return sum(to_dtype(one(input), bool), dim)
 
@@ -291,7 +294,7 @@ def allclose(
 
 # -- exponential ---------------------------------------------------------------------------------------------------
 @function("logsumexp")
-def logsumexp(input: ArrayLike, dim: int | Sequence[int], keepdim: bool = False) -> Any:
+def logsumexp(input: ArrayLike, dim: int | Sequence[int], keepdim: bool = False) -> Array:
     """log(sum(exp(input), dim)), without overflow."""
     x = floating(input)
     axes = axes_of(dim, len(x.shape))
@@ -341,7 +344,7 @@ def norm(
     dim: Axes = None,
     keepdim: bool = False,
     dtype: DTypeLike = None,
-) -> Any:
+) -> Array:
     """Return the p-norm of the elements over `dim`, as of one vector.
 
     "fro" is the 2-norm. "nuc" is the nuclear norm of matrices, in the last two dimensions or in the two dimensions of
@@ -363,7 +366,7 @@ def norm(
     return as_node("LinalgVectorNormBackward0", _norm, x, order, axes_of(dim, len(x.shape)), keepdim)
 
 
-def _norm(x: Array, p: float, axes: tuple[int, ...], keepdim: bool) -> Any:
+def _norm(x: Array, p: float, axes: tuple[int, ...], keepdim: bool) -> Array:
     if p == 0:
         size = absolute(x)
         return reduced("", reduce_sum, flat(cast(not_equal(x, 0), dtype=size.dtype.name), size), axes, keepdim)
@@ -379,6 +382,6 @@ def dist(input: ArrayLike, other: ArrayLike, p: float = 2) -> Array:
 
 
 @one_node("DistBackward0")
-def _dist(x: Array, y: Array, p: float) -> Any:
+def _dist(x: Array, y: Array, p: float) -> Array:
     difference = subtract(x, y)
     return _norm(difference, p, tuple(range(len(difference.shape))), False)

@@ -65,15 +65,17 @@ def _scipys(name: str, *xs: Array) -> Any:
     return result if isinstance(result, Carrier) else np.asarray(result)
 
 
-def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Callable[..., object]:
+def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Callable[..., Array]:
     rule = TensorOperands(*_TENSORS.get(name, (name,)))
     apply = partial(_scipys, "spherical" if name.startswith("spherical") else scipys)
 
-    def of_one(input: Array) -> Any:
-        return as_node(node, apply, floating(input))
+    def of_one(input: Array) -> Array:
+        result: Array = as_node(node, apply, floating(input))
+        return result
 
-    def of_two(input: Array, other: Array) -> Any:
-        return as_node(node, apply, *map(floating, pair(input, other, rule)))
+    def of_two(input: Array, other: Array) -> Array:
+        result: Array = as_node(node, apply, *map(floating, pair(input, other, rule)))
+        return result
 
     call = of_one if operands == 1 else of_two
     call.__name__ = call.__qualname__ = name
@@ -121,11 +123,12 @@ def multigammaln(input: Array, p: int) -> Array:
     return result
 
 
-def _multigammaln(x: Array, p: int) -> Any:
+def _multigammaln(x: Array, p: int) -> Array:
     total: Any = p * (p - 1) / 4 * math.log(math.pi)
     for k in range(p):
         total = add(FUNCTIONS["lgamma"](add(x, -k / 2)), total)
-    return total
+    result: Array = total
+    return result
 
 
 function("i0", in_place=True)(i0)

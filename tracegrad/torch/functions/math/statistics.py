@@ -223,7 +223,7 @@ def histc(input: ArrayLike, bins: int = 100, min: float = 0, max: float = 0) -> 
     return linear.slice(counts, start=(0,), stop=(bins,), step=(1,))
 
 
-def _ends(flat: Any, low: float, high: float) -> tuple[Any, Any]:
+def _ends(flat: Array, low: float, high: float) -> tuple[Any, Any]:
     if low != high or not flat.shape[0]:
         return float(low), float(high) + (low == high)
     least, most = (op(flat, axes=(0,)) for op in (reductions.reduce_min, reductions.reduce_max))
@@ -300,7 +300,7 @@ def cov(input: ArrayLike, *, correction: int = 1, fweights: object = None, aweig
     return as_node("SqueezeBackward0", _cov, x, correction, fweights, aweights)
 
 
-def _cov(x: Array, correction: int, fweights: Any, aweights: Any) -> Array:
+def _cov(x: Array, correction: int, fweights: Array | None, aweights: Array | None) -> Array:
     return _in_input_dtype(x, np.cov(x, ddof=correction, fweights=fweights, aweights=aweights))
 
 

@@ -362,8 +362,9 @@ Tensor
 
 
 def _in_place(fn: Callable[..., Any]) -> Callable[..., Any]:
-    def update(input: Array, *args: object, **kwargs: object) -> Any:
-        return fn(input, *args, inplace=True, **kwargs)
+    def update(input: Array, *args: object, **kwargs: object) -> Array:
+        result: Array = fn(input, *args, inplace=True, **kwargs)
+        return result
 
     name = fn.__name__
     update.__name__ = update.__qualname__ = f"{name}_"

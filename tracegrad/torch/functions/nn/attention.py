@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, promoted
@@ -21,13 +20,13 @@ from tracegrad.torch.functions.nn.dropout import dropout
 from tracegrad.typing import Array, ArrayLike
 
 
-def pairwise_distance(x1: ArrayLike, x2: ArrayLike, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
+def pairwise_distance(x1: ArrayLike, x2: ArrayLike, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Array:
     """Return the p-norm of x1 - x2 + eps along the last dimension."""
     x, y = promoted(in_floats(arrays(x1, x2)))
     return as_node("NormBackward1", _length, add(subtract(x, y), eps), p, keepdim)
 
 
-def _length(x: Array, p: float, keepdim: bool) -> Any:
+def _length(x: Array, p: float, keepdim: bool) -> Array:
     return reductions.norm(x, p, -1, keepdim=keepdim)
 
 

@@ -149,7 +149,7 @@ def _transposed(
     weight: Array,
     bias: Array | None,
     stride: object,
-    padding: Any,
+    padding: int | str | Sequence[int],
     output_padding: object,
     groups: int,
     dilation: object,

@@ -17,15 +17,15 @@ from tracegrad.torch.functions.core.dims import one
 from tracegrad.torch.functions.core.operands import as_node, floating
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn.losses import checked, mean_or_sum
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike, NDArray
 
 _take, _cat, _logaddexp = (FUNCTIONS[name] for name in ("take_along_dim", "cat", "logaddexp"))
 _NEVER = -1e30  # stands for the logarithm of 0, because differences of infinities are nan
 
 
 def ctc_loss(
-    log_probs: Any,
-    targets: Any,
+    log_probs: ArrayLike,
+    targets: ArrayLike,
     input_lengths: object,
     target_lengths: object,
     blank: int = 0,
@@ -71,7 +71,7 @@ def _values(x: Any) -> Any:
     return x.tolist()
 
 
-def _rows(targets: Any, lengths: Any, batch: int, blank: int) -> Any:
+def _rows(targets: Array, lengths: NDArray, batch: int, blank: int) -> Array:
     """Return the targets as a matrix (N, S), filled with blanks."""
     longest = int(lengths.max(initial=0))
     if len(targets.shape) == 2 and targets.shape[0] == batch:
@@ -84,7 +84,9 @@ def _rows(targets: Any, lengths: Any, batch: int, blank: int) -> Any:
     return where(inside, flat[np.where(inside, starts[:, None] + np.arange(longest), 0)], blank)
 
 
-def _ctc_loss(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blank: int, zero_infinity: bool) -> Array:
+def _ctc_loss(
+    x: Array, labels: Array, input_lengths: NDArray, target_lengths: NDArray, blank: int, zero_infinity: bool
+) -> Array:
     time, batch, _ = x.shape
     count = 2 * labels.shape[1] + 1
     # the target with a blank before each label and at the end
@@ -107,11 +109,12 @@ def _ctc_loss(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blan
     return where(impossible, 0.0 if zero_infinity else math.inf, loss)
 
 
-def _advanced(alpha: Any, jumps: Any) -> Any:
+def _advanced(alpha: Array, jumps: Array) -> Array:
     """Return the logarithm of the sum over the states that a state follows: itself, the last, the last but one."""
     if alpha.shape[1] == 1:
         return alpha
     sums = _logaddexp(alpha[:, 1:], alpha[:, :-1])
     if alpha.shape[1] > 2:
         sums = _cat([sums[:, :1], _logaddexp(sums[:, 1:], where(jumps, alpha[:, :-2], _NEVER))], 1)
-    return _cat([alpha[:, :1], sums], 1)
+    result: Array = _cat([alpha[:, :1], sums], 1)
+    return result

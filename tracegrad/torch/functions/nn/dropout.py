@@ -16,7 +16,7 @@ from tracegrad.torch.functions.core.generator import stream
 from tracegrad.torch.functions.core.operands import floating
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn.activations import softmax, updating
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike
 
 
 def dropout(input: Array, p: float = 0.5, training: bool = True, inplace: bool = False) -> Array:
@@ -93,7 +93,7 @@ def feature_alpha_dropout(input: Array, p: float = 0.5, training: bool = False, 
 
 
 @updating
-def _alpha_dropout(x: Any, p: float, shape: tuple[int, ...]) -> Any:
+def _alpha_dropout(x: Array, p: float, shape: tuple[int, ...]) -> Array:
     if p == 1:
         return multiply(x, 0.0)
     limit = -1.7580993408473766  # -scale * alpha of selu
@@ -103,7 +103,7 @@ def _alpha_dropout(x: Any, p: float, shape: tuple[int, ...]) -> Any:
     return add(multiply(x, multiply(mask, factor)), add(multiply(mask, -factor * limit), factor * limit * (1 - p)))
 
 
-def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
+def gumbel_softmax(logits: ArrayLike, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Array:
     """Draw from the relaxed categorical distribution: softmax((logits + Gumbel noise) / tau).
 
     With `hard`, the result is one-hot, and has the derivative of the softmax. In a trace, the noise is drawn at each

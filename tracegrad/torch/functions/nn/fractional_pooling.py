@@ -33,7 +33,7 @@ def fractional_max_pool2d(
     output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
     _random_samples: Array | None = None,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     """Return the maxima of `output_size` windows at random places of the last two dimensions.
 
     The windows of an example and channel are about as far from each other as `output_size`, or `output_ratio` times the
@@ -53,7 +53,7 @@ def fractional_max_pool3d(
     output_ratio: float | Sequence[float] | None = None,
     return_indices: bool = False,
     _random_samples: Array | None = None,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     """Return the maxima of `output_size` windows at random places of the last three dimensions.
 
     Otherwise as `fractional_max_pool2d`.
@@ -72,7 +72,7 @@ def _fractional_max_pool(
     output_ratio: float | Sequence[float] | None,
     return_indices: bool,
     samples: Array | None,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     name = f"fractional_max_pool{count}d"
     (x,) = arrays(input)
     rank = len(x.shape)

@@ -80,7 +80,11 @@ def interpolate(
 
 
 def upsample(
-    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
 ) -> Array:
     """`interpolate`, by its older name."""
     return interpolate(input, size, scale_factor, mode, align_corners)

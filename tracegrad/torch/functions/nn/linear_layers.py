@@ -24,7 +24,7 @@ from tracegrad.torch.functions.math.pointwise import clamp_min
 from tracegrad.typing import Array, ArrayLike
 
 
-def linear(input: Any, weight: Any, bias: Any = None) -> Array:
+def linear(input: ArrayLike, weight: Any, bias: Any = None) -> Array:
     """input @ weight.T + bias.
 
     RuntimeError if the sizes do not fit.
@@ -108,18 +108,18 @@ def bilinear(input1: object, input2: object, weight: Array, bias: Array | None =
 
 
 def embedding_bag(
-    input: Any,
-    weight: Any,
-    offsets: Any = None,
+    input: ArrayLike,
+    weight: Array,
+    offsets: ArrayLike | None = None,
     max_norm: float | None = None,
     norm_type: float = 2,
     scale_grad_by_freq: bool = False,
     mode: str = "mean",
     sparse: bool = False,
-    per_sample_weights: Any = None,
+    per_sample_weights: ArrayLike | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> Any:
+) -> Array:
     """Sum, mean or maximum of the rows of `weight` at the indices of each bag.
 
     A bag is a row of `input`, or the part of the vector `input` from an offset to the next one. Rows `padding_idx` do
@@ -157,7 +157,7 @@ def embedding_bag(
     return as_node("EmbeddingBagBackward0", _reduced_bags, rows, bags, count, taken, mode)
 
 
-def _bags(index: Array, offsets: Any, include_last: bool) -> tuple[Any, int]:
+def _bags(index: Array, offsets: ArrayLike | None, include_last: bool) -> tuple[Array, int]:
     """Return the number of the bag of each index, and the number of bags."""
     if len(index.shape) == 2:
         if offsets is not None:
@@ -180,7 +180,7 @@ def _bags(index: Array, offsets: Any, include_last: bool) -> tuple[Any, int]:
     return subtract(FUNCTIONS["sum"](cast(after, dtype="int64"), 1), 1), starts.shape[0]
 
 
-def _reduced_bags(rows: Any, bags: object, count: int, taken: Any, mode: str) -> Any:
+def _reduced_bags(rows: Array, bags: object, count: int, taken: Array | None, mode: str) -> Array:
     column = None if taken is None else reshape(taken, shape=(rows.shape[0], 1))
     start = full(shape=(count, rows.shape[1]), value=0.0, dtype=rows.dtype.name)
     if mode == "max":
@@ -190,7 +190,8 @@ def _reduced_bags(rows: Any, bags: object, count: int, taken: Any, mode: str) ->
     rows = rows if column is None else where(column, rows, 0.0)
     total = FUNCTIONS["index_add"](start, 0, bags, rows)
     if mode == "sum":
-        return total
+        result: Array = total
+        return result
     one_each = np.ones(rows.shape[0], rows.dtype) if taken is None else cast(taken, dtype=rows.dtype.name)
     sizes = FUNCTIONS["index_add"](full(shape=(count,), value=0.0, dtype=rows.dtype.name), 0, bags, one_each)
     return divide(total, reshape(clamp_min(sizes, 1), shape=(count, 1)))

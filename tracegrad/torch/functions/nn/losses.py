@@ -157,7 +157,7 @@ def _huber(x: Array, y: Array, delta: float) -> Array:
     return where(less_equal(size, delta), multiply(square(difference), 0.5), far)
 
 
-def cosine_similarity(x1: ArrayLike, x2: ArrayLike, dim: int = 1, eps: float = 1e-8) -> Any:
+def cosine_similarity(x1: ArrayLike, x2: ArrayLike, dim: int = 1, eps: float = 1e-8) -> Array:
     """Return the cosine of the angle between vectors along `dim`; norms are at least `eps`."""
     x, y = broadcast_arrays("cosine_similarity", promoted(in_floats(arrays(x1, x2))))
     return reductions.sum(multiply(*(_unit(v, dim, eps) for v in (x, y))), dim)
@@ -212,7 +212,7 @@ def _check_classes(shape: tuple[int, ...], of_target: tuple[int, ...]) -> None:
     raise size_error(f"Expected target size {lengths(wanted)}, got {lengths(of_target)}")
 
 
-def _class_weights(y: Array, weight: Any, ignored: int, dtype: DType) -> tuple[Any, Any, Any]:
+def _class_weights(y: Array, weight: Any, ignored: int, dtype: DType) -> tuple[Array, Array, Array]:
     """Return the ignored targets, the classes of the others (0 for ignored ones), and their weights (0 likewise)."""
     skipped = equal(y, ignored)
     classes = where(skipped, 0, y)
@@ -276,7 +276,7 @@ def _by_class(weight: Array, shape: tuple[int, ...], axis: int) -> Array:
     return reshape(weight, shape=tuple(shape[axis] if k == axis else 1 for k in range(len(shape))))
 
 
-def _soft_cross_entropy(logs: Any, y: Array, weight: Any, how: str, smoothing: float, axis: int) -> Array:
+def _soft_cross_entropy(logs: Array, y: Array, weight: Any, how: str, smoothing: float, axis: int) -> Array:
     if y.shape != logs.shape:
         _check_classes(logs.shape, y.shape)
         raise RuntimeError(located(f"expected scalar type Long but found {type_name(y.dtype)}"))
@@ -327,11 +327,11 @@ def _binary_cross_entropy(x: Array, y: Array, weight: Array, how: str) -> Array:
 def binary_cross_entropy_with_logits(
     input: ArrayLike,
     target: Array,
-    weight: Any = None,
+    weight: ArrayLike | None = None,
     size_average: None = None,
     reduce: None = None,
     reduction: str = "mean",
-    pos_weight: Any = None,
+    pos_weight: ArrayLike | None = None,
 ) -> Array:
     """`binary_cross_entropy` of sigmoid(input), without overflow.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -162,7 +163,7 @@ def poisson_nll_loss(
 
 
 def gaussian_nll_loss(
-    input: Array, target: Array, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+    input: Array, target: Array, var: ArrayLike, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Array:
     """Return the negative logarithm of a Gaussian density of `target` with mean `input` and variance `var`.
 
@@ -268,11 +269,11 @@ def multilabel_soft_margin_loss(
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: ArrayLike,
+    positive: ArrayLike,
+    negative: ArrayLike,
     *,
-    distance_function: Any = None,
+    distance_function: Callable[..., Array] | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",

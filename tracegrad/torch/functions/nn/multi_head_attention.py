@@ -125,11 +125,11 @@ def attention_in_batches(
 
 def _check_attention(
     query: Array,
-    key: Any,
+    key: Array,
     value: Array,
     embed_dim: int,
     num_heads: int,
-    key_padding_mask: Any,
+    key_padding_mask: Array | None,
     attn_mask: Operand | None,
     is_causal: bool,
     weights: Array | tuple[Array, ...],
@@ -188,7 +188,7 @@ def _projections(inputs: list[Array], weights: Array | tuple[Array, ...], bias: 
     return [linear(x, w, b) for x, w, b in zip(inputs if len(inputs) == 3 else inputs * 3, each, biases)]
 
 
-def _longer(projected: list[Any], extra: tuple[Any, Any], add_zero: bool) -> list[Any]:
+def _longer(projected: list[Any], extra: tuple[Any, Any], add_zero: bool) -> list[Array]:
     """Append positions to key and value: one of parameters, and one of zeros."""
     q, k, v = projected
     if extra[0] is not None:

@@ -213,7 +213,7 @@ _NUMPY_MODE = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 _NODE = {"reflect": "ReflectionPad", "replicate": "ReplicationPad"}
 
 
-def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+def pad(input: ArrayLike, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
     """Add elements at the ends of the last dimensions.
 
     `pad` has a pair of counts for the last dimension, then a pair for the dimension before it, and so on. A negative
@@ -253,7 +253,7 @@ def _padded(x: Array, pairs: list[tuple[int, int]], value: float) -> Array:
     return moves.pad(x, low=low, high=high, interior=(0,) * len(x.shape), value=value)
 
 
-def _repeated(x: Array, pairs: list[tuple[int, int]], mode: str) -> Any:
+def _repeated(x: Array, pairs: list[tuple[int, int]], mode: str) -> Array:
     if mode == "wrap":  # elements that are cut off are not repeated
         return numpy_pad(_cut(x, pairs), _positive(pairs), mode)
     return _cut(numpy_pad(x, _positive(pairs), mode), pairs)

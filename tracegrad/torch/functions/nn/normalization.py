@@ -136,9 +136,9 @@ def _per_channel(x: Array) -> tuple[int, ...]:
 
 
 def batch_norm(
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
+    input: ArrayLike,
+    running_mean: Array | None,
+    running_var: Array | None,
     weight: Any = None,
     bias: Any = None,
     training: bool = False,

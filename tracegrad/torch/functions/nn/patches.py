@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 from tracegrad.errors import located
 from tracegrad.ops.shape import linear
@@ -12,10 +12,10 @@ from tracegrad.torch.functions.core.dims import integers, lengths, one
 from tracegrad.torch.functions.core.operands import as_node
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn.windows import Sizes, Windows, for_each, window_count
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike
 
 
-def _windows(size: Sizes, kernel: Any, dilation: object, padding: object, stride: object) -> Windows:
+def _windows(size: Sizes, kernel: int | Sequence[int], dilation: object, padding: object, stride: object) -> Windows:
     kernels, dilations, pads, strides = (for_each(value, 2) for value in (kernel, dilation, padding, stride))
     spans = tuple(d * (k - 1) + 1 for d, k in zip(dilations, kernels))
     out = tuple(max(window_count(*row), 0) for row in zip(size, spans, strides, pads))
@@ -30,7 +30,13 @@ def _windows(size: Sizes, kernel: Any, dilation: object, padding: object, stride
     return Windows(size, kernels, strides, dilations, pads, pads, out)
 
 
-def unfold(input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Array:
+def unfold(
+    input: ArrayLike,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Array:
     """Return the windows of images (N, C, H, W) as columns: (N, C * kernel height * kernel width, windows).
 
     RuntimeError for an input of other dimensions, or too small for a window.
@@ -60,7 +66,14 @@ def _unfold(x: Array, windows: Windows) -> Array:
     return reshape(split, shape=(x.shape[0], x.shape[1] * math.prod(windows.kernel), math.prod(windows.out)))
 
 
-def fold(input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Array:
+def fold(
+    input: ArrayLike,
+    output_size: int | Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Array:
     """Add columns (N, C * kernel height * kernel width, windows) to the places of their windows in images.
 
     The result is (N, C, *output_size). RuntimeError for columns that do not fit.

@@ -44,7 +44,7 @@ def _pool(
     kernel: Any,
     stride: object,
     padding: object,
-    dilation: Any,
+    dilation: int | Sequence[int],
     ceil_mode: bool,
     count: int,
     combine: Callable[..., object],
@@ -252,7 +252,14 @@ def avg_pool3d(
     return result
 
 
-def _lp_pool(count: int, input: Array, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Array:
+def _lp_pool(
+    count: int,
+    input: Array,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None,
+    ceil_mode: bool,
+) -> Array:
     powers = power(floating(input), norm_type)
     mean = _avg_pool(count, powers, kernel_size, stride, 0, ceil_mode, True, None)
     total = multiply(multiply(sign(mean), relu(absolute(mean))), math.prod(for_each(kernel_size, count)))
@@ -420,7 +427,13 @@ def adaptive_max_pool3d(input: Array, output_size: int | Sequence[int], return_i
 
 # -- unpooling of maxima -------------------------------------------------------------------------------------------
 def _max_unpool(
-    count: int, input: ArrayLike, indices: ArrayLike, kernel_size: Any, stride: Any, padding: Any, output_size: object
+    count: int,
+    input: ArrayLike,
+    indices: ArrayLike,
+    kernel_size: Any,
+    stride: Any,
+    padding: int | str | Sequence[int],
+    output_size: object,
 ) -> Array:
     x, index = arrays(input, indices)
     if x.shape != index.shape:
@@ -476,7 +489,12 @@ def max_unpool2d(
 
 
 def max_unpool3d(
-    input: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    input: Array,
+    indices: Array,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: int | Sequence[int] | None = None,
 ) -> Array:
     """Invert `max_pool3d`: write each element of the input to its index, and zeros elsewhere."""
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)

@@ -34,7 +34,7 @@ from tracegrad.torch.functions.core.dims import integers, lengths, one, size_err
 from tracegrad.torch.functions.core.operands import as_node
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn.interpolation import cubic_pieces
-from tracegrad.typing import Array
+from tracegrad.typing import Array, ArrayLike
 
 _take, _clamp, _remainder = (FUNCTIONS[name] for name in ("take_along_dim", "clamp", "remainder"))
 _PADDINGS = ("zeros", "border", "reflection")
@@ -50,7 +50,7 @@ def _warned(align_corners: bool | None, name: str) -> bool:
     return bool(align_corners)
 
 
-def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None = None) -> Array:
+def affine_grid(theta: ArrayLike, size: Sequence[int], align_corners: bool | None = None) -> Array:
     """Return the points (x, y) or (x, y, z) of a grid after affine maps `theta`, for `grid_sample`.
 
     `theta` is (N, 2, 3) and `size` (N, C, H, W), or (N, 3, 4) and (N, C, D, H, W). ValueError for other shapes.
@@ -87,7 +87,7 @@ def _centers(n: int, align: bool) -> Array:
     return np.linspace(-1, 1, n) * (1 if align else (n - 1) / n) if n > 1 else np.zeros(1)
 
 
-def _affine_grid(theta: Array, points: Any, shape: tuple[int, ...]) -> Array:
+def _affine_grid(theta: Array, points: Array, shape: tuple[int, ...]) -> Array:
     return reshape(matmul_any(constant(points, peer_of(theta)), matrix_transpose(theta)), shape=shape)
 
 
@@ -137,7 +137,7 @@ def grid_sample(
     return as_node(f"GridSampler{rank}DBackward0", _grid_sample, x, points, mode, padding_mode, align)
 
 
-def _grid_sample(x: Array, points: Any, mode: str, padding: str, align: bool) -> Array:
+def _grid_sample(x: Array, points: Array, mode: str, padding: str, align: bool) -> Array:
     n, c, *sizes = x.shape
     count = math.prod(points.shape[1:-1])
     flat, at = reshape(x, shape=(n, c, math.prod(sizes))), reshape(points, shape=(n, count, len(sizes)))
@@ -160,12 +160,12 @@ def _grid_sample(x: Array, points: Any, mode: str, padding: str, align: bool) ->
     return reshape(result, shape=(n, c, *points.shape[1:-1]))
 
 
-def _pixels(at: Any, size: int, align: bool) -> Any:
+def _pixels(at: Array, size: int, align: bool) -> Array:
     """Convert coordinates from [-1, 1] to numbers of pixels."""
     return (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) * 0.5
 
 
-def _padded(at: Any, size: int, padding: str, align: bool) -> Any:
+def _padded(at: Array, size: int, padding: str, align: bool) -> Array:
     """Move coordinates into the image, as the padding says."""
     if padding == "reflection":
         low, span = (0.0, size - 1.0) if align else (-0.5, float(size))
@@ -196,12 +196,12 @@ def _axis_taps(at: Any, size: int, mode: str, padding: str, align: bool) -> Iter
     yield *_inside(add(low, 1), size), rest
 
 
-def _inside(place: Any, size: int) -> tuple[Array, Array]:
+def _inside(place: Array, size: int) -> tuple[Array, Array]:
     inside = logical_and(greater_equal(place, 0), less(place, size))
     return cast(where(inside, place, 0.0), dtype="int64"), inside
 
 
-def _cubic(distance: Any) -> Array:
+def _cubic(distance: Array) -> Array:
     """Return the cubic kernel with a = -0.75, at distances up to 2."""
     d = abs(distance)
     return where(less_equal(d, 1), *cubic_pieces(d, -0.75))

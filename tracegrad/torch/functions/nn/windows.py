@@ -82,7 +82,7 @@ class Windows:
     high: Sizes
     out: Sizes
 
-    def of(self, x: Array, value: float) -> tuple[Any, tuple[int, ...]]:
+    def of(self, x: Array, value: float) -> tuple[Array, tuple[int, ...]]:
         """Return the elements of all windows of `x`, (N, C, d1, ...), padded with `value`, and a window's axes."""
         x, count = padded_by(x, self.low, self.high, value), len(self.kernel)
         if self.kernel != self.stride or any(d != 1 for d in self.dilation):
@@ -104,7 +104,7 @@ class Windows:
         tiled = reshape(x, shape=(*x.shape[:2], *itertools.chain(*zip(self.out, self.kernel))))
         return tiled, tuple(range(3, len(tiled.shape), 2))
 
-    def counts(self, inside: bool) -> Any:
+    def counts(self, inside: bool) -> Array:
         """Count the elements of each window: of the input, if `inside`, or with `padding` included."""
         marks = np.ones((1, 1, *self.shape))
         around = [(0, 0), (0, 0), *((a, min(a, b)) for a, b in zip(self.low, self.high))]

@@ -47,7 +47,7 @@ def stft(
     onesided: bool | None = None,
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
-) -> Any:
+) -> Array:
     """Return the Fourier transforms of the frames of a signal, (frequencies, frames), or of a batch of signals.
 
     With `center`, frame t is centered at element t * hop_length of the signal, which is padded by `pad_mode`. A window
@@ -89,10 +89,11 @@ def stft(
         text = "stft with return_complex=False is deprecated. In a future pytorch release, stft will return complex"
         warnings.warn(located(f"{text} tensors for all inputs"), UserWarning, stacklevel=2)
         return view_as_real(result)
-    return result
+    output: Array = result
+    return output
 
 
-def _window(name: str, window: Array | None, width: int, n_fft: int, x: Array) -> Any:
+def _window(name: str, window: Array | None, width: int, n_fft: int, x: Array) -> Array:
     """Return the window, or ones, padded with zeros to `n_fft` elements."""
     if window is None:
         kind = np.dtype(x.dtype.char.lower()) if x.dtype.kind == "c" else x.dtype
@@ -171,7 +172,8 @@ def istft(
 def _overlapped(frames: Any, hop: int) -> Any:
     """Add frames, (N, T, n), where they overlap: (N, n + (T - 1) * hop)."""
     if frames.dtype.kind == "c":
-        return FUNCTIONS["complex"](_overlapped(frames.real, hop), _overlapped(frames.imag, hop))
+        result: Array = FUNCTIONS["complex"](_overlapped(frames.real, hop), _overlapped(frames.imag, hop))
+        return result
     count, size = frames.shape[1:]
     total = size + (count - 1) * hop
     columns = FUNCTIONS["transpose"](frames, 1, 2)

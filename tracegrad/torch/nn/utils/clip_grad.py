@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.registry import FUNCTIONS
@@ -30,17 +30,20 @@ __all__ = [
 _stack, _cat = FUNCTIONS["stack"], FUNCTIONS["cat"]
 
 
-def _all(parameters: Any) -> list[Any]:
+def _all(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)
 
 
-def _gradients(parameters: list[Tensor]) -> list[Any]:
+def _gradients(parameters: list[Tensor]) -> list[Tensor]:
     return [p.grad for p in parameters if p.grad is not None]
 
 
 def get_total_norm(
-    tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
-) -> Any:
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
     """Return the norm of all elements of Tensors as one vector.
 
     RuntimeError if `error_if_nonfinite` and it is not finite.
@@ -61,10 +64,13 @@ def get_total_norm(
                 "`error_if_nonfinite=False`"
             )
         )
-    return total
+    result: Tensor = total
+    return result
 
 
-def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None) -> None:
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
     """Scale gradients of this total norm in place, so that the norm is at most `max_norm`.
 
     >>> import tracegrad as tg
@@ -81,12 +87,12 @@ def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, for
 
 
 def clip_grad_norm_(
-    parameters: Any,
+    parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Any:
+) -> Tensor:
     """Scale the gradients of all parameters in place to a total norm of at most `max_norm`.
 
     RuntimeError if `error_if_nonfinite` and the norm is not finite; then nothing is scaled.
@@ -105,7 +111,7 @@ def clip_grad_norm_(
     return total
 
 
-def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Clamp all elements of the gradients in place to [-clip_value, clip_value].
 
     >>> import tracegrad as tg
@@ -120,17 +126,18 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
             grad.clamp_(-float(clip_value), float(clip_value))
 
 
-def parameters_to_vector(parameters: Iterable[Any]) -> Any:
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """Concatenate the elements of all parameters into one vector.
 
     >>> from tracegrad.torch.nn import Linear
     >>> parameters_to_vector(Linear(3, 2).parameters()).shape
     torch.Size([8])
     """
-    return _cat([p.reshape(-1) for p in parameters])
+    result: Tensor = _cat([p.reshape(-1) for p in parameters])
+    return result
 
 
-def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Copy the elements of a vector into parameters, in place.
 
     TypeError if `vec` is no Tensor, RuntimeError if it has too few or too many elements; then nothing is changed.
@@ -155,12 +162,12 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
 
 
 def clip_grad_norm(
-    parameters: Any,
+    parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Any:
+) -> Tensor:
     """Call `clip_grad_norm_`, of which this is the deprecated name.
 
     >>> import warnings

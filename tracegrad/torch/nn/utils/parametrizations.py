@@ -5,7 +5,7 @@ M. Lezcano Casado, "Trivializations for gradient-based optimization on manifolds
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.linalg import matrices
@@ -16,6 +16,10 @@ from tracegrad.torch.nn.utils.parametrize import register_parametrization
 from tracegrad.torch.nn.utils.weights import as_matrix, divided_by_norm, iterate, norms, spectral_dim, unit_vector
 from tracegrad.torch.tape.tensors.factories import eye, zeros_like
 from tracegrad.torch.tape.tensors.random import randn
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
@@ -29,17 +33,17 @@ class _WeightNormParametrization(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, weight_g: Any, weight_v: Any) -> Any:
+    def forward(self, weight_g: Tensor, weight_v: Tensor) -> Any:
         return weight_v * (weight_g / norms(weight_v, self.dim))
 
-    def right_inverse(self, weight: Any) -> Any:
+    def right_inverse(self, weight: Tensor) -> Any:
         return norms(weight, self.dim), weight
 
 
 class _SpectralNormParametrization(Module):
     """Weight divided by its greatest singular value, which power iterations estimate; a vector by its norm."""
 
-    def __init__(self, weight: Any, n_power_iterations: int, dim: int, eps: float):
+    def __init__(self, weight: Tensor, n_power_iterations: int, dim: int, eps: float):
         super().__init__()
         self.n_power_iterations, self.dim, self.eps = n_power_iterations, dim, eps
         if len(weight.shape) > 1:
@@ -48,7 +52,7 @@ class _SpectralNormParametrization(Module):
                 self.register_buffer(name, unit_vector(count, weight, eps))
             iterate(matrix.mT, self._v, self._u, 15, eps)
 
-    def forward(self, weight: Any) -> Any:
+    def forward(self, weight: Tensor) -> Any:
         if len(weight.shape) == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
         matrix = as_matrix(weight, self.dim)
@@ -56,11 +60,11 @@ class _SpectralNormParametrization(Module):
             iterate(matrix.mT, self._v, self._u, self.n_power_iterations, self.eps)
         return divided_by_norm(weight, matrix, self._u.clone(), self._v.clone())
 
-    def right_inverse(self, value: Any) -> Any:
+    def right_inverse(self, value: Tensor) -> Any:
         return value
 
 
-def _reflections(x: Any) -> Any:
+def _reflections(x: Tensor) -> Tensor:
     """Return the product of the Householder reflections whose vectors are the columns below the diagonal."""
     rows, columns = x.shape[-2:]
     vectors = x.tril(-1) + eye(rows, columns, dtype=x.dtype)
@@ -84,7 +88,7 @@ class _Orthogonal(Module):
         if use_trivialization:
             self.register_buffer("base", None)
 
-    def _map(self, tall: Any) -> Any:
+    def _map(self, tall: Tensor) -> Tensor:
         if self.orthogonal_map == "householder":
             signs = tall.diagonal(dim1=-2, dim2=-1).int().unsqueeze(-2)
             return _reflections(tall) * signs
@@ -93,17 +97,20 @@ class _Orthogonal(Module):
         skew = lower - lower.mT
         if self.orthogonal_map == "cayley":
             one = eye(rows, dtype=tall.dtype)
-            return matrices.solve(one - skew / 2, one + skew / 2)[..., :columns]
-        return FUNCTIONS["matrix_exp"](skew)[..., :columns]
+            solution: Any = matrices.solve(one - skew / 2, one + skew / 2)
+            output: Tensor = solution[..., :columns]
+            return output
+        result: Tensor = FUNCTIONS["matrix_exp"](skew)[..., :columns]
+        return result
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         is_wide = x.shape[-2] < x.shape[-1]
         result = self._map(x.mT if is_wide else x)
         if self.use_trivialization:
             result = self.base @ result
         return result.mT if is_wide else result
 
-    def right_inverse(self, weight: Any) -> Any:
+    def right_inverse(self, weight: Tensor) -> Any:
         if tuple(weight.shape) != tuple(self.shape):
             raise ValueError(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {weight.shape}."
@@ -122,14 +129,15 @@ class _Orthogonal(Module):
         return result
 
 
-def _orthonormal(x: Any) -> Any:
+def _orthonormal(x: Tensor) -> Tensor:
     """Return the orthogonal factor of square matrices, of which the triangular factor has no negative diagonal."""
     q, r = matrices.qr(x)
     signs = FUNCTIONS["where"](r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0)
-    return q * signs.unsqueeze(-2).to(q.dtype)
+    result: Tensor = q * signs.unsqueeze(-2).to(q.dtype)
+    return result
 
 
-def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Compute a weight of its norms `original0` and its directions `original1`; returns the module.
 
     >>> from tracegrad.nn import Linear
@@ -140,8 +148,8 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 
 def spectral_norm(
-    module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
-) -> Any:
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Module:
     """Divide a weight by its greatest singular value at each read; returns the module.
 
     ValueError unless there is at least one power iteration.
@@ -156,8 +164,8 @@ def spectral_norm(
 
 
 def orthogonal(
-    module: Any, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
-) -> Any:
+    module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
+) -> Module:
     """Make the columns of a weight orthonormal, or its rows if it has more columns; returns the module.
 
     It begins at the orthogonal factor of the present weight, except without trivialization. ValueError for a weight

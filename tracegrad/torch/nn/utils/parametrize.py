@@ -214,7 +214,7 @@ def _copy(self: Any, memo: dict[int, Any]) -> Any:
     return result
 
 
-def _give_class(module: Any, names: Iterable[str]) -> None:
+def _give_class(module: Module, names: Iterable[str]) -> None:
     """Give a module a class of its own, with properties of these names."""
     cls = type(module)
     members: dict[str, Any] = {"__module__": cls.__module__, "__getstate__": _refuse_pickling}
@@ -224,7 +224,7 @@ def _give_class(module: Any, names: Iterable[str]) -> None:
     module.__class__ = type(f"Parametrized{cls.__name__}", (cls,), members)
 
 
-def register_parametrization(module: Any, tensor_name: str, parametrization: Any, *, unsafe: bool = False) -> Any:
+def register_parametrization(module: Module, tensor_name: str, parametrization: Any, *, unsafe: bool = False) -> Module:
     """Compute a parameter or buffer of a module by another module at each read; returns the module.
 
     The present value stays if the parametrization has `right_inverse`. Several are applied one after the other.
@@ -266,7 +266,7 @@ def register_parametrization(module: Any, tensor_name: str, parametrization: Any
     return module
 
 
-def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
+def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
     """Make a computed tensor a parameter or buffer again, with its present value or the original; returns the module.
 
     ValueError if the tensor is not computed, or has several originals that are to be left.

@@ -7,7 +7,7 @@ before each call of the module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.torch.tape.tensors.factories import ones_like, tensor
 from tracegrad.torch.tape.tensors.random import rand
 from tracegrad.typing import NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = [
     "BasePruningMethod",
@@ -59,17 +63,20 @@ class BasePruningMethod:
     def __call__(self, module: Module, inputs: object) -> None:
         setattr(module, self._tensor_name, self.apply_mask(module))
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Return the mask for importance scores `t`, at most the default mask."""
         raise NotImplementedError
 
-    def apply_mask(self, module: Module) -> Any:
+    def apply_mask(self, module: Module) -> Tensor:
         """Return the masked parameter."""
         original = getattr(module, f"{self._tensor_name}_orig")
-        return getattr(module, f"{self._tensor_name}_mask").to(original.dtype) * original
+        result: Tensor = getattr(module, f"{self._tensor_name}_mask").to(original.dtype) * original
+        return result
 
     @classmethod
-    def apply(cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
+    def apply(
+        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
+    ) -> Any:
         """Prune a parameter of a module, once more if it is pruned already; returns the method.
 
         AssertionError for scores of another shape. The module stays as it was after an error.
@@ -92,7 +99,7 @@ class BasePruningMethod:
         module.register_forward_pre_hook(method)
         return method
 
-    def prune(self, t: Any, default_mask: Any = None, importance_scores: Any = None) -> Any:
+    def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """Return the masked tensor `t`."""
         mask = ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(_scores(importance_scores, t, "tensor t"), mask)
@@ -141,7 +148,7 @@ class PruningContainer(BasePruningMethod):
                 self._tensor_name = method._tensor_name
             self.add_pruning_method(method)
 
-    def add_pruning_method(self, method: Any) -> None:
+    def add_pruning_method(self, method: BasePruningMethod) -> None:
         """Add a method; TypeError for another object, ValueError for a method for another parameter."""
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
@@ -161,7 +168,7 @@ class PruningContainer(BasePruningMethod):
     def __getitem__(self, index: int) -> BasePruningMethod:
         return self._pruning_methods[index]
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Return the mask of the last method, for what the default mask leaves."""
         method, mask = self._pruning_methods[-1], default_mask.detach().clone()
         left = _left(method, mask.numpy())
@@ -198,7 +205,7 @@ def _checked(amount: Any) -> Any:
     return amount
 
 
-def _count(amount: Any, size: int) -> int:
+def _count(amount: float, size: int) -> int:
     """Return how many of `size` are pruned; ValueError if there are fewer."""
     if not isinstance(amount, int | np.integer):
         return round(float(amount) * size)
@@ -215,7 +222,7 @@ class Identity(BasePruningMethod):
     [1.0, 1.0]
     """
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Return the default mask."""
         return default_mask
 
@@ -226,11 +233,11 @@ class _Unstructured(BasePruningMethod):
     def __init__(self, amount: float):
         self.amount = _checked(amount)
 
-    def ranks(self, t: Any) -> NDArray:
+    def ranks(self, t: Tensor) -> NDArray:
         """Return a number for each element."""
         raise NotImplementedError
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Return the default mask without the elements of the lowest ranks."""
         count = _count(self.amount, t.numel())
         mask = default_mask.detach().clone()
@@ -247,7 +254,7 @@ class RandomUnstructured(_Unstructured):
     2.0
     """
 
-    def ranks(self, t: Any) -> NDArray:
+    def ranks(self, t: Tensor) -> NDArray:
         """Return random numbers."""
         ranks: NDArray = rand(*t.shape).numpy()
         return ranks
@@ -261,7 +268,7 @@ class L1Unstructured(_Unstructured):
     [3.0, 0.0]
     """
 
-    def ranks(self, t: Any) -> NDArray:
+    def ranks(self, t: Tensor) -> NDArray:
         """Return the magnitudes."""
         magnitudes: NDArray = np.abs(t.detach().numpy())
         return magnitudes
@@ -278,7 +285,7 @@ class _Structured(BasePruningMethod):
         """Return a number for each row."""
         raise NotImplementedError
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Return the default mask without the channels of the lowest ranks."""
         if len(t.shape) <= 1:
             raise ValueError(
@@ -290,7 +297,8 @@ class _Structured(BasePruningMethod):
         rows = np.moveaxis(t.detach().numpy(), axis, 0).reshape(t.shape[axis], -1)
         mask = default_mask.detach().clone()
         lowest = np.argsort(self.ranks(rows), kind="stable")[:count]
-        mask.numpy()[(*(slice(None),) * axis, lowest)] = 0
+        index: Any = (*(slice(None),) * axis, lowest)
+        mask.numpy()[index] = 0
         return mask
 
 
@@ -319,7 +327,7 @@ class LnStructured(_Structured):
     [[3.0, 4.0], [0.0, 0.0]]
     """
 
-    def __init__(self, amount: float, n: Any, dim: int = -1):
+    def __init__(self, amount: float, n: float | str, dim: int = -1):
         self.amount, self.n, self.dim = _checked(amount), n, dim
 
     def ranks(self, channels: NDArray) -> NDArray:
@@ -338,10 +346,10 @@ class CustomFromMask(BasePruningMethod):
 
     PRUNING_TYPE = "global"
 
-    def __init__(self, mask: Any):
+    def __init__(self, mask: Tensor):
         self.mask = mask
 
-    def compute_mask(self, t: Any, default_mask: Any) -> Any:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Return the product of both masks; AssertionError for masks of different shapes."""
         if default_mask.shape != self.mask.shape:
             raise AssertionError(
@@ -350,7 +358,7 @@ class CustomFromMask(BasePruningMethod):
         return default_mask * self.mask.to(default_mask.dtype)
 
 
-def identity(module: Any, name: str) -> Any:
+def identity(module: Module, name: str) -> Module:
     """Give a parameter a mask of ones; returns the module.
 
     >>> from tracegrad.nn import Linear
@@ -361,7 +369,7 @@ def identity(module: Any, name: str) -> Any:
     return module
 
 
-def random_unstructured(module: Any, name: str, amount: float) -> Any:
+def random_unstructured(module: Module, name: str, amount: float) -> Module:
     """Prune elements of a parameter at random; returns the module.
 
     TypeError or ValueError for a wrong amount, as in the functions below.
@@ -374,7 +382,7 @@ def random_unstructured(module: Any, name: str, amount: float) -> Any:
     return module
 
 
-def l1_unstructured(module: Any, name: str, amount: float, importance_scores: Any = None) -> Any:
+def l1_unstructured(module: Module, name: str, amount: float, importance_scores: Tensor | None = None) -> Module:
     """Prune the elements of a parameter that are nearest to zero; returns the module.
 
     >>> import tracegrad as tg
@@ -387,7 +395,7 @@ def l1_unstructured(module: Any, name: str, amount: float, importance_scores: An
     return module
 
 
-def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
+def random_structured(module: Module, name: str, amount: float, dim: int) -> Module:
     """Prune channels of a dimension of a parameter at random; returns the module.
 
     >>> from tracegrad.nn import Linear
@@ -398,7 +406,9 @@ def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
     return module
 
 
-def ln_structured(module: Any, name: str, amount: float, n: Any, dim: int, importance_scores: Any = None) -> Any:
+def ln_structured(
+    module: Module, name: str, amount: float, n: float | str, dim: int, importance_scores: Tensor | None = None
+) -> Module:
     """Prune the channels of a dimension of a parameter that have the smallest n-norms; returns the module.
 
     >>> import tracegrad as tg
@@ -411,7 +421,7 @@ def ln_structured(module: Any, name: str, amount: float, n: Any, dim: int, impor
     return module
 
 
-def custom_from_mask(module: Any, name: str, mask: Any) -> Any:
+def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
     """Prune what a mask says; returns the module.
 
     >>> import tracegrad as tg
@@ -462,7 +472,7 @@ def global_unstructured(
         custom_from_mask(module, name, tensor(part.reshape(tuple(x.shape))))
 
 
-def remove(module: Any, name: str) -> Any:
+def remove(module: Module, name: str) -> Module:
     """Make a masked parameter a parameter again; returns the module. ValueError if it is not pruned.
 
     >>> from tracegrad.nn import Linear

@@ -72,7 +72,7 @@ class PackedSequence(NamedTuple):
         return _conjugate(self.batch_sizes.tolist())
 
 
-def invert_permutation(permutation: Any) -> Any:
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """Return the inverse of a permutation, or None for None.
 
     >>> import tracegrad as tg
@@ -88,7 +88,7 @@ def _conjugate(counts: Sequence[int]) -> list[int]:
 
 
 def pack_padded_sequence(
-    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+    input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
     """Pack padded sequences (T, N, *), or (N, T, *) if `batch_first`, of these lengths.
 
@@ -130,19 +130,20 @@ def packed(x: Array, sizes: Sequence[int]) -> Array:
     return x[[t for t, _ in places], [n for _, n in places]]
 
 
-def padded(data: Tensor, sizes: Sequence[int], padding_value: float = 0.0, total_length: int | None = None) -> Any:
+def padded(data: Tensor, sizes: Sequence[int], padding_value: float = 0.0, total_length: int | None = None) -> Tensor:
     """Return packed data as padded sequences (T, N, *), from the number of sequences at each step."""
     time = len(sizes) if total_length is None else total_length
     starts = [0, *itertools.accumulate(sizes)]
     rows = [[starts[t] + n if t < len(sizes) and n < sizes[t] else -1 for n in range(sizes[0])] for t in range(time)]
     places = tensor(rows)
     inside = (places >= 0).reshape((time, sizes[0], *(1,) * (len(data.shape) - 1)))
-    return _where(inside, data[places.clamp(min=0)], padding_value)
+    result: Tensor = _where(inside, data[places.clamp(min=0)], padding_value)
+    return result
 
 
 def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """Return packed sequences as padded ones, (T, N, *) or (N, T, *), and their lengths.
 
     ValueError if `total_length` is smaller than the longest sequence.
@@ -167,8 +168,8 @@ def pad_packed_sequence(
 
 
 def pad_sequence(
-    sequences: Iterable[Any], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
-) -> Any:
+    sequences: Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
     """Stack sequences of different lengths, filled with `padding_value` at the right or left side.
 
     The result is (T, N, *), or (N, T, *) if `batch_first`. RuntimeError for another side.
@@ -185,7 +186,8 @@ def pad_sequence(
     for x in parts:
         filling = x.new_full((longest - x.shape[0], *x.shape[1:]), padding_value)
         rows.append(_cat([x, filling] if padding_side == "right" else [filling, x]))
-    return FUNCTIONS["stack"](rows, 0 if batch_first else 1)
+    result: Tensor = FUNCTIONS["stack"](rows, 0 if batch_first else 1)
+    return result
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Array]:
@@ -200,7 +202,7 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool 
     return [row[:length] for row, length in zip(x.unbind(0), sizes)]
 
 
-def pack_sequence(sequences: Sequence[Array], enforce_sorted: bool = True) -> PackedSequence:
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Pack a list of sequences.
 
     RuntimeError if they are not in descending order of length and `enforce_sorted`.

@@ -17,12 +17,13 @@ from tracegrad.torch.tape.tensors.random import randn
 
 if TYPE_CHECKING:
     from tracegrad.torch.nn.module import Module
+    from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
 
-def norms(v: Any, dim: int | None) -> Any:
+def norms(v: Tensor, dim: int | None) -> Tensor:
     """Return the norms over all dimensions except `dim`, as WeightNorm does; one norm for None."""
     if dim is None:
         return v.norm()
@@ -30,17 +31,17 @@ def norms(v: Any, dim: int | None) -> Any:
     return v.square().sum(others, keepdim=True).sqrt() if others else v.abs()
 
 
-def as_matrix(weight: Any, dim: int) -> Any:
+def as_matrix(weight: Tensor, dim: int) -> Tensor:
     """Return the weight as a matrix, with dimension `dim` first."""
     return weight.movedim(dim, 0).reshape(weight.shape[dim], -1)
 
 
-def unit_vector(count: int, like: Any, eps: float) -> Any:
+def unit_vector(count: int, like: Tensor, eps: float) -> Any:
     """Return a random vector of length 1, with the dtype of a weight."""
     return F.normalize(randn(count, dtype=like.dtype), dim=0, eps=eps)
 
 
-def iterate(matrix: Any, u: Any, v: Any, count: int, eps: float) -> None:
+def iterate(matrix: Tensor, u: Tensor, v: Tensor, count: int, eps: float) -> None:
     """Improve the singular vectors `u` and `v` of the greatest singular value in place, `v` first."""
     with no_grad():
         for _ in range(count):
@@ -48,12 +49,13 @@ def iterate(matrix: Any, u: Any, v: Any, count: int, eps: float) -> None:
             u.copy_(F.normalize(FUNCTIONS["mv"](matrix, v), dim=0, eps=eps))
 
 
-def divided_by_norm(weight: Any, matrix: Any, u: Any, v: Any) -> Any:
+def divided_by_norm(weight: Tensor, matrix: Tensor, u: Tensor, v: Tensor) -> Tensor:
     """Return the weight divided by the singular value of the singular vectors `u` and `v` of its matrix."""
-    return weight / FUNCTIONS["dot"](u, FUNCTIONS["mv"](matrix, v))
+    result: Tensor = weight / FUNCTIONS["dot"](u, FUNCTIONS["mv"](matrix, v))
+    return result
 
 
-def spectral_dim(module: Any, name: str, n_power_iterations: int, dim: int | None) -> int:
+def spectral_dim(module: Module, name: str, n_power_iterations: int, dim: int | None) -> int:
     """Return the dimension of a module's outputs in a weight; ValueError without power iterations."""
     if n_power_iterations <= 0:
         raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}")
@@ -69,11 +71,11 @@ class _WeightHook:
     endings: ClassVar[tuple[str, ...]]  # of the names of the parameters and buffers that it needs
     name: str
 
-    def compute(self, module: Module, training: bool) -> Any:
+    def compute(self, module: Module, training: bool) -> Tensor:
         """Return the weight."""
         raise NotImplementedError
 
-    def __call__(self, module: Any, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute(module, module.training))
 
 
@@ -85,9 +87,10 @@ class WeightNorm(_WeightHook):
     def __init__(self, name: str, dim: int | None):
         self.name, self.dim = name, dim
 
-    def compute(self, module: Module, training: bool) -> Any:
+    def compute(self, module: Module, training: bool) -> Tensor:
         v = getattr(module, f"{self.name}_v")
-        return v * (getattr(module, f"{self.name}_g") / norms(v, self.dim))
+        result: Tensor = v * (getattr(module, f"{self.name}_g") / norms(v, self.dim))
+        return result
 
 
 class SpectralNorm(_WeightHook):
@@ -98,7 +101,7 @@ class SpectralNorm(_WeightHook):
     def __init__(self, name: str, n_power_iterations: int, eps: float, dim: int):
         self.name, self.n_power_iterations, self.eps, self.dim = name, n_power_iterations, eps, dim
 
-    def compute(self, module: Any, training: bool) -> Any:
+    def compute(self, module: Module, training: bool) -> Tensor:
         weight = getattr(module, f"{self.name}_orig")
         u, v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
         matrix = as_matrix(weight, self.dim)
@@ -130,7 +133,7 @@ def _remove(module: Module, kind: type[_WeightHook], name: str) -> Module:
     return module
 
 
-def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
+def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
     """Replace a parameter of a module by its norms `name_g` and its directions `name_v`; returns the module.
 
     >>> from tracegrad.nn import Linear
@@ -184,7 +187,7 @@ def spectral_norm(
     return module
 
 
-def remove_spectral_norm(module: Module, name: str = "weight") -> Any:
+def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
     """Undo `spectral_norm`: the present weight becomes a parameter; returns the module.
 
     ValueError if there is no such weight.

@@ -388,7 +388,7 @@ def _called(hook: Callable[..., object]) -> str:
     return getattr(hook, "__name__", type(hook).__name__)
 
 
-def _checked(hook: Callable[..., Any], result: Array, cts: Sequence[Any]) -> Sequence[Any]:
+def _checked(hook: Callable[..., object], result: Array, cts: Sequence[Any]) -> Sequence[Any]:
     """Check the result of a node's hook, which replaces `cts`; None stands for zero."""
     if not isinstance(result, tuple):
         raise TypeError(located(f"expected tuple, but hook returned '{type(result).__name__}'"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.ops.core.op import Carrier, DispatchLevel, Op
+from tracegrad.typing import DType
 
 
 class Batched(Carrier):
@@ -25,8 +26,9 @@ class Batched(Carrier):
         return tuple(self.array.shape[1:])
 
     @property
-    def dtype(self) -> Any:
-        return self.array.dtype
+    def dtype(self) -> DType:
+        result: DType = self.array.dtype
+        return result
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         flags = [isinstance(x, Batched) for x in operands]

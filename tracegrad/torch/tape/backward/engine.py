@@ -313,7 +313,7 @@ def _roots(outs: Sequence[object], weights: Sequence[object], create_graph: bool
     return roots
 
 
-def _one(x: Array) -> Any:
+def _one(x: Array) -> Array:
     """Return the implicit cotangent 1 of a scalar output, as an array."""
     if x is None or math.prod(x.shape) != 1:
         raise RuntimeError(located("grad can be implicitly created only for scalar outputs"))

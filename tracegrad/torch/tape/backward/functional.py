@@ -28,6 +28,7 @@ from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
+    from tracegrad.torch.tape.recording.node import Node
     from tracegrad.typing import Array
 
 
@@ -116,7 +117,8 @@ def _alias_of(x: Recorded, primal: Any) -> Any:
         alias.array = with_strides_of(x.array)
     if isinstance(primal, np.ndarray) and not primal.flags.writeable:
         alias._frozen = READ_ONLY
-    return alias
+    result: Recorded = alias
+    return result
 
 
 def _output(x: Array) -> Recorded:
@@ -140,7 +142,7 @@ def _zeros(x: Recorded) -> Tensor:
     return zeros
 
 
-def _in_class_of(x: Recorded, tensor: Any) -> Any:
+def _in_class_of(x: Recorded, tensor: Recorded) -> Any:
     """Convert `tensor`, a Tensor of the engine, to the class of `x`; in a trace, return the traced value."""
     if isinstance(tensor, TracedTensor):
         return tensor
@@ -148,7 +150,8 @@ def _in_class_of(x: Recorded, tensor: Any) -> Any:
     out._requires, out._edge = tensor._requires, tensor._edge_of()
     if STATE.level is not None:
         dual.mapped(tensor, [out], [_itself])
-    return out
+    result: Recorded = out
+    return result
 
 
 def _cotangent(x: Recorded, ct: object) -> Any:
@@ -157,7 +160,8 @@ def _cotangent(x: Recorded, ct: object) -> Any:
             return ct
         return TracedTensor(ct) if isinstance(x, Tensor) and not isinstance(x, TracedTensor) else x._lift(ct)
     array = np.asarray(ct, x.dtype)
-    return x._lift(np.broadcast_to(array, x.shape) if array.shape == () and x.shape else array)
+    result: Array = x._lift(np.broadcast_to(array, x.shape) if array.shape == () and x.shape else array)
+    return result
 
 
 def _as_result(x: Recorded, on_tape: bool) -> Any:
@@ -181,7 +185,7 @@ def _itself(tangent: Recorded) -> Recorded:
     return tangent
 
 
-def reachable_nodes(x: Recorded) -> set[Any]:
+def reachable_nodes(x: Recorded) -> set[Node]:
     """Return the nodes that the tape of `x` leads to."""
     edges, seen = [x._edge_of()], set()
     while edges:

@@ -21,7 +21,7 @@ class RemovableHandle:
     0
     """
 
-    def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]):
+    def __init__(self, hooks: dict[int, Callable[..., object]], hook: Callable[..., object]):
         self._hooks = hooks
         self.id = next(_numbers)
         hooks[self.id] = hook

@@ -36,6 +36,7 @@ from tracegrad.torch.tape.recording.saved_results import COPIES_INPUTS, COPIES_R
 from tracegrad.torch.tape.recording.saved_tensor import Packed, SavedArray, save
 
 if TYPE_CHECKING:
+    from tracegrad.torch.tape.recording.recorded_array import Recorded
     from tracegrad.typing import Array
 
 
@@ -93,7 +94,7 @@ class CompositeNode(Node):
         """Return the number of outputs."""
         return len(self.recipe.outputs)
 
-    def guard(self, tensors: Sequence[Any]) -> None:
+    def guard(self, tensors: Sequence[Recorded]) -> None:
         """Check from now on that the Tensors of the outputs stay unchanged, if the node reads them."""
         for k in {0, *self.recipe.guarded} if self.saves_result else self.recipe.guarded:
             if self.copies_results:
@@ -228,7 +229,7 @@ class CompositeNode(Node):
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(self._attributes() if self.values is not RELEASED else ())]
 
-    def _attributes(self) -> dict[str, Callable[[], Any]]:
+    def _attributes(self) -> dict[str, Callable[[], object]]:
         """Return the saved values by name, as functions that return them."""
         name, values, recipe = self.name(), self._values(True), self.recipe
         if self.packed:

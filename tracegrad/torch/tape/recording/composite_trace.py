@@ -32,6 +32,7 @@ from tracegrad.torch.tape.recording.generated_vjps import needs_of
 from tracegrad.torch.tape.recording.node import Spec
 from tracegrad.torch.tape.recording.saved_results import twin_of
 from tracegrad.torch.tape.recording.saved_tensor import copy_if_borrowed, copy_of_borrowed
+from tracegrad.typing import NDArray
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class CompositeTracer(ArrayMethods, Holder):
     def common_dtype(self) -> Any:
         return common_dtype if self.recorder.as_pytorch else None
 
-    def concrete(self, query: str) -> Any:
+    def concrete(self, query: str) -> NDArray:
         self.recorder.repeats = False
         return self.array if isinstance(self.array, _ndarray) else self.array.concrete(query)
 
@@ -338,7 +339,7 @@ class Recipe:
                 values[slot] = ans.view() if any(ans is x for x in args) else ans
 
 
-def _is_same(x: Any, y: Any) -> bool:
+def _is_same(x: object, y: object) -> bool:
     """Whether a result has exactly the memory of an operand, because it is a view that `_computed` made."""
     return isinstance(x, _ndarray) and isinstance(y, _ndarray) and x.__array_interface__ == y.__array_interface__
 

@@ -5,14 +5,17 @@ PyTorch's Tensors raise an error in the backward pass instead. NumPy's arrays ma
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.cpython.references import COUNT_OF_ATTRIBUTE, reference_count
 from tracegrad.ops.core.memory_order import with_strides_of
 from tracegrad.torch.tape.tensors.aliasing import steps_of
 
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.recording.recorded_array import Recorded
 
-def is_saved(x: Any) -> bool:
+
+def is_saved(x: Recorded) -> bool:
     """Whether a node has saved a value in the memory of `x`: then its version counter has further references."""
     base = x if x._base is None else x._base
     views = sum(r() is not None for r in base._views or ())

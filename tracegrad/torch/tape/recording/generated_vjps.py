@@ -32,7 +32,7 @@ class _RuleText:
     A line has the names that it defines, an expression, and the names in it.
     """
 
-    def __init__(self, op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]):
+    def __init__(self, op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, object]):
         self._names: dict[Term, str] = {}
         tape: list[Entry] = []
         ct, ans = (Term(_FLOAT, tape).alike(op.aval(*operands, **params)) for _ in range(2))
@@ -69,7 +69,7 @@ class _RuleText:
             return self._names[x]
         return repr(x) if is_literal(x) or isinstance(x, np.ndarray | np.generic) else type(x).__name__
 
-    def names(self, x: Any) -> tuple[str, ...]:
+    def names(self, x: object) -> tuple[str, ...]:
         """Return the names of the terms in a value, or in a tuple or list of them."""
         if isinstance(x, tuple | list):
             return tuple([name for v in x for name in self.names(v)])

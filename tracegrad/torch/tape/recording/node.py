@@ -26,6 +26,7 @@ from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.elementwise.table import add
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.hooks import Hooks, RemovableHandle
+from tracegrad.typing import DType
 
 if TYPE_CHECKING:
     from tracegrad.ops.core.dispatch import Operand
@@ -51,7 +52,7 @@ class Spec:
 
     __slots__ = ("dtype", "shape")
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any):
+    def __init__(self, shape: tuple[int, ...], dtype: DType):
         self.shape, self.dtype = shape, dtype
 
     def __eq__(self, other: object) -> bool:
@@ -207,7 +208,7 @@ class Node:
         return type(self).__name__
 
     @property
-    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """Return, for each input, the node that it came from and the number of its output."""
         return tuple([e if type(e) is tuple else (e, 0) for e in self.edges if e is not False])
 

@@ -72,7 +72,12 @@ class RecordingPlan:
     floating_results: tuple[int, ...]
 
     def __init__(
-        self, op: Op, wanted: Sequence[int], operands: Sequence[Aval | Literal], params: dict[str, Any], node: str = ""
+        self,
+        op: Op,
+        wanted: Sequence[int],
+        operands: Sequence[Aval | Literal],
+        params: dict[str, object],
+        node: str = "",
     ):
         """`operands` are avals, and Python numbers; `node` is the name of the node, if not that of the op."""
         self.op, self.elementwise, self.wanted = op, isinstance(op, Elementwise), wanted
@@ -264,7 +269,7 @@ class OpNode(Node):
         if self.plan.saves:
             self.operands = self.saved_result = nodes.RELEASED
 
-    def saved_values(self) -> list[tuple[SavedArray, Any]]:
+    def saved_values(self) -> list[tuple[SavedArray, object]]:
         """Return the saved values, with the edges to the nodes that made them."""
         if self.operands is nodes.RELEASED:
             return []
@@ -408,7 +413,7 @@ class MultiResultNode(OpNode):
             results = [_opened(s, x, e) for s, x, e in zip(self.saved_result, results, tied)]
         return tuple(args), tuple(results)
 
-    def saved_values(self) -> list[tuple[SavedArray, Any]]:
+    def saved_values(self) -> list[tuple[SavedArray, object]]:
         if self.operands is nodes.RELEASED:
             return []
         values = [*zip(self.operands, self.edges), *((x, None) for x in self.saved_result)]

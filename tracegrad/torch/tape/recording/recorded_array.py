@@ -166,7 +166,7 @@ class Recorded(TapeCarrier):
     _public_class: Any = None
 
     @staticmethod
-    def _unusually(out: Any, node: Node | None) -> None:
+    def _unusually(out: Recorded, node: Node | None) -> None:
         """Do the additional work of unusual modes for a result, and for its new `node`."""
         if STATE.inference and out._base is None:
             out._counter = None
@@ -208,7 +208,7 @@ class Recorded(TapeCarrier):
             return outputs[0]
         return recipe.kind(outputs) if recipe.kind in (tuple, list) else recipe.kind(*outputs)
 
-    def _outputs(self, node: Any, recipe: Recipe, tensors: Sequence[object], values: Sequence[Array]) -> list[Any]:
+    def _outputs(self, node: Any, recipe: Recipe, tensors: Sequence[object], values: Sequence[Array]) -> list[Recorded]:
         """Wrap the results of a composite function, with one node."""
         is_multi = recipe.kind is not None
         outputs = []
@@ -228,9 +228,10 @@ class Recorded(TapeCarrier):
                 dual.pushed_through(recipe, tensors, outputs)
         return outputs
 
-    def _snapshot(self) -> Any:
+    def _snapshot(self) -> Array:
         """Return the current array, for a node to save."""
-        return self.array
+        result: Array = self.array
+        return result
 
     # -- memory --------------------------------------------------------------------------------------------------
     def _in_memory_order(self, order: Any, *like: Any) -> Any:
@@ -248,10 +249,10 @@ class Recorded(TapeCarrier):
             result.array = new
         return result
 
-    def _alias(self) -> Any:
+    def _alias(self) -> Self:
         raise NotImplementedError
 
-    def _in_order(self, order: str) -> Any:
+    def _in_order(self, order: str) -> Recorded:
         """Return this value if it has the memory layout `order`, else a copy."""
         (array,) = self._visible_layouts(self)
         return self if has_order(array, order) else self._alias()._in_memory_order(order, self)
@@ -336,11 +337,12 @@ class Recorded(TapeCarrier):
             warn_of_constant(query)
         return self.array  # type: ignore[no-any-return]
 
-    def stored(self, dtype: DTypeLike) -> Any:
+    def stored(self, dtype: DTypeLike) -> NDArray:
         """Return the value to write into an array of a trace, which has no tape: the history is lost."""
         if STATE.enabled and self.requires_grad:
             warn_of_constant("assigning to an array")
-        return self.array
+        result: NDArray = self.array
+        return result
 
     def _lift(self, x: Any) -> Any:
         if isinstance(x, Recorded):
@@ -358,7 +360,7 @@ class Recorded(TapeCarrier):
         supported(x.dtype)
         return self._like(x)
 
-    def _become(self, new: Any) -> Any:
+    def _become(self, new: Any) -> Self:
         """Update this value in place to `new`, and return it."""
         if not isinstance(new, Recorded):
             new = self._like(np.asarray(new)) if not isinstance(new, Carrier) else self._lift(new)

@@ -19,6 +19,7 @@ from tracegrad.torch.tape.recording.node import DualArray, rewrap
 
 if TYPE_CHECKING:
     from tracegrad.torch.tape.recording.node import Node
+    from tracegrad.torch.tape.recording.recorded_array import Recorded
     from tracegrad.typing import Array, NDArray
 
 
@@ -51,21 +52,22 @@ class SavedArray:
             return array()
         return array if array.__class__ is not DualArray or STATE.level is not None else array.array
 
-    def sharing(self, x: Any) -> Any:
+    def sharing(self, x: Any) -> Recorded:
         """Give the Tensor `x` of this array the version counter of its memory, and return it.
 
         Nodes that save `x` therefore detect in-place updates.
         """
         if self.counter is not _FIXED:
             x._counter = self.counter
-        return x
+        result: Recorded = x
+        return result
 
     def modified(self, edge: Any, counter: object = ()) -> RuntimeError:
         """Return the error for an in-place update; `counter` may have the name of the updating operation."""
         array = self.array() if self.array.__class__ is Packed else getattr(self.array, "array", self.array)
         return modified(array, self.counter, self.version, describe_maker(edge, counter))
 
-    def pack(self, tensor: Any, pack: Hook, unpack: Hook) -> None:
+    def pack(self, tensor: Recorded, pack: Hook, unpack: Hook) -> None:
         """Replace the value, the array of `tensor`, by the result of `pack`."""
         self.array = Packed(tensor, pack, unpack)
         self.counter, self.version = _FIXED, 0
@@ -120,7 +122,7 @@ def save(x: Any, array: Array | None = None) -> SavedArray:
     return saved
 
 
-def copy_if_borrowed(x: Any) -> None:
+def copy_if_borrowed(x: Recorded) -> None:
     """Replace a borrowed array of a value by a copy."""
     if x._counter.__class__ is Borrowed:
         x.array, x._counter = copy_of_borrowed(x.array), [0]

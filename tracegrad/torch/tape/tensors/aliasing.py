@@ -18,6 +18,7 @@ from tracegrad.torch.tape.recording.composite_trace import Recipe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracegrad.torch.tape.recording.recorded_array import Recorded
     from tracegrad.typing import Array, NDArray
 
 
@@ -27,7 +28,7 @@ def shared(view: NDArray, array: Any) -> bool:
     return view is array or (base is not None and (base is array or base is array.base))
 
 
-def register(view: Any, parent: Any, step: object, kind: str = "") -> None:
+def register(view: Recorded, parent: Recorded, step: object, kind: str = "") -> None:
     """Register `view` as the result of `step` on `parent`, in the same memory.
 
     `step` is a function, or a tuple of an op, its parameters and, for an op with several results, the result's number.
@@ -55,7 +56,7 @@ def _unrecorded() -> str:
     return "inference" if STATE.inference else "no_grad"
 
 
-def as_view(result: Any, parent: Any, step: Callable[..., object], make_view: Callable[[Any], Any]) -> Any:
+def as_view(result: Any, parent: Recorded, step: Callable[..., object], make_view: Callable[[Any], Any]) -> Any:
     """Register `result`, which `step` computed of `parent`, as a view; `make_view` makes the view of an array."""
     array = parent.array
     if isinstance(array, np.ndarray):
@@ -69,7 +70,7 @@ def as_view(result: Any, parent: Any, step: Callable[..., object], make_view: Ca
     return view
 
 
-def register_all(views: Sequence[Any], parent: Any, op: Op, params: dict[str, Any]) -> None:
+def register_all(views: Sequence[Recorded], parent: Recorded, op: Op, params: dict[str, object]) -> None:
     """Register `views`, the results of `op` on `parent`, in the same memory."""
     base, steps, counter = parent._base, parent._steps, parent._counter
     base = parent if base is None else base
@@ -87,7 +88,7 @@ def register_all(views: Sequence[Any], parent: Any, op: Op, params: dict[str, An
         base._views = [r for r in known if r() is not None]
 
 
-def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
+def steps_of(view: Any) -> tuple[Callable[[Array], Array], ...]:
     """Return the steps from the base to a view, in order."""
     steps, rest = [], view._steps
     while rest is not None:
@@ -130,10 +131,11 @@ def retraced(x: Any, steps: Sequence[Any], records: bool) -> Any:
 def _applied(op: Op, params: Mapping[str, object], *args: Array) -> Any:
     """Apply an op to the last of `args`; the first of two is the number of the result to return."""
     ans = op(args[-1], **params)
-    return ans[args[0]] if len(args) > 1 else ans
+    result: Array = ans[args[0]] if len(args) > 1 else ans
+    return result
 
 
-def register_composite_views(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[object], kind: str) -> None:
+def register_composite_views(outputs: Sequence[Recorded], recipe: Recipe, tensors: Sequence[object], kind: str) -> None:
     """Register results that are views of one of the `tensors`, the arguments of a composite function.
 
     A result that shares memory in another way is replaced by a copy.
@@ -150,7 +152,7 @@ def register_composite_views(outputs: Sequence[Any], recipe: Recipe, tensors: Se
             register(view, tensors[number], partial(_again, steps), kind)
 
 
-def _again(steps: Sequence[tuple[Any, dict[str, Any]]], x: NDArray) -> NDArray:
+def _again(steps: Sequence[tuple[Op, dict[str, object]]], x: NDArray) -> NDArray:
     for op, params in steps:
         x = op(x, **params)
     return x

@@ -34,11 +34,13 @@ __all__: list[str] = []
 
 
 # -- to a dtype ------------------------------------------------------------------------------------------------------
-def _converted(x: Any, dtype: DTypeLike, copy: bool = False) -> Any:
+def _converted(x: Tensor, dtype: DTypeLike, copy: bool = False) -> Tensor:
     kind = supported(dtype, "dtype=")
     if kind == x.dtype and not copy:
         return x
-    return named("ToCopyBackward0", x._alias() if kind == x.dtype else cast(x, dtype=kind.name))
+    copied: Any = x._alias() if kind == x.dtype else cast(x, dtype=kind.name)
+    result: Tensor = named("ToCopyBackward0", copied)
+    return result
 
 
 @tensor_method("to")
@@ -51,7 +53,7 @@ def to(
     non_blocking: bool = False,
     copy: bool = False,
     memory_format: object = None,
-) -> Any:
+) -> Tensor:
     """Convert this Tensor: `to(dtype)`, `to(other)`, `to(device, dtype)`; itself if nothing changes.
 
     `copy=True` always copies. RuntimeError for a device other than the CPU.
@@ -75,7 +77,7 @@ def to(
 
 
 def _to_dtype(name: str, dtype: DType) -> None:
-    def convert(self: Tensor, memory_format: object = None) -> Any:
+    def convert(self: Tensor, memory_format: object = None) -> Tensor:
         check_format(name, memory_format)
         return _converted(self, dtype)
 
@@ -101,19 +103,19 @@ for _name, _kind in {
 
 
 @tensor_method("bfloat16")
-def bfloat16(self: Tensor, memory_format: object = None) -> Any:
+def bfloat16(self: Tensor, memory_format: object = None) -> Tensor:
     """Not supported: NumPy has no bfloat16."""
     return _converted(self, dtypes.bfloat16)
 
 
 @tensor_method("astype")
-def astype(self: object, dtype: DTypeLike, copy: bool = True) -> Any:
+def astype(self: Tensor, dtype: DTypeLike, copy: bool = True) -> Tensor:
     """Return a copy in another dtype, NumPy's name for `to(dtype, copy=True)`."""
     return _converted(self, dtype, copy)
 
 
 @tensor_method("type_as")
-def type_as(self: Tensor, other: Tensor) -> Any:
+def type_as(self: Tensor, other: Tensor) -> Tensor:
     """Return this Tensor in the dtype of `other`."""
     return _converted(self, other.dtype)
 
@@ -123,7 +125,7 @@ _NAMED = {f"{stem}Tensor": name for name, stem in _TYPES.items()}
 
 
 @tensor_method("type")
-def type_(self: Tensor, dtype: DType | None = None, non_blocking: bool = False, memory_format: object = None) -> Any:
+def type_(self: Tensor, dtype: DTypeLike = None, non_blocking: bool = False, memory_format: object = None) -> Any:
     """Return the type name of this Tensor ("tracegrad.DoubleTensor"), or convert it to `dtype`, also by a type name.
 
     >>> from tracegrad import tensor
@@ -142,14 +144,14 @@ def type_(self: Tensor, dtype: DType | None = None, non_blocking: bool = False, 
 
 
 @tensor_method("cpu")
-def cpu(self: object, memory_format: object = None) -> Any:
+def cpu(self: Tensor, memory_format: object = None) -> Tensor:
     """Return this Tensor: there is no other device."""
     check_format("cpu", memory_format)
     return self
 
 
 @tensor_method("cuda")
-def cuda(self: object, device: DeviceLike = None, non_blocking: bool = False, memory_format: object = None) -> Any:
+def cuda(self: Tensor, device: DeviceLike = None, non_blocking: bool = False, memory_format: object = None) -> Any:
     """Raise RuntimeError: there is no CUDA device."""
     check_device("cuda")
 
@@ -177,7 +179,7 @@ def reduce_tensor(self: Tensor) -> tuple[Callable[..., object], tuple[type, NDAr
 
 
 @tensor_method("__copy__")
-def copy_tensor(self: Any) -> Any:
+def copy_tensor(self: Tensor) -> Tensor:
     """`Tensor.__copy__`: a leaf that shares the memory."""
     return _remade(type(self), self.array.view(), self.requires_grad, _state(self))
 
@@ -206,10 +208,11 @@ def _copied(array: NDArray, memo: dict[int, Any]) -> NDArray:
 
 
 @tensor_method("__deepcopy__")
-def deepcopy_tensor(self: Any, memo: dict[int, Any]) -> Any:
+def deepcopy_tensor(self: Tensor, memo: dict[int, Any]) -> Tensor:
     """`Tensor.__deepcopy__`: a leaf with copies of the value and `grad`; RuntimeError for a Tensor with a history."""
     if id(self) in memo:
-        return memo[id(self)]
+        result: Tensor = memo[id(self)]
+        return result
     if self.grad_fn is not None:
         raise RuntimeError(
             located(
@@ -235,6 +238,6 @@ def dlpack(self: Any, **options: object) -> Any:
 
 
 @tensor_method("__dlpack_device__")
-def dlpack_device(self: object) -> tuple[int, int]:
+def dlpack_device(self: Tensor) -> tuple[int, int]:
     """`Tensor.__dlpack_device__`: the CPU."""
     return (1, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.torch.functions.core.device import check_device
 from tracegrad.torch.functions.core.generator import Generator, default_generator
@@ -56,7 +56,7 @@ def initial_seed() -> int:
     return default_generator.initial_seed()
 
 
-def get_rng_state() -> Any:
+def get_rng_state() -> Tensor:
     """Return the state of the default generator.
 
     >>> state = get_rng_state()

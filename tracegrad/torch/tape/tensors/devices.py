@@ -36,50 +36,50 @@ def _never(name: str) -> property:
     return property(is_it)
 
 
-def _layout(self: object) -> str:
+def _layout(self: Tensor) -> str:
     """Return the memory layout: strided."""
     return strided
 
 
-def is_pinned(self: object) -> bool:
+def is_pinned(self: Tensor) -> bool:
     """False: there is no other device that the memory could be locked for."""
     return False
 
 
-def get_device(self: object) -> int:
+def get_device(self: Tensor) -> int:
     """Return the index of the device, which is -1 for the CPU."""
     return -1
 
 
-def pin_memory(self: object, device: DeviceLike = None) -> Any:
+def pin_memory(self: Tensor, device: DeviceLike = None) -> Any:
     """Raise RuntimeError: there is no other device that the memory could be locked for."""
     check_device("cuda")
 
 
-def share_memory_(self: object) -> Any:
+def share_memory_(self: Tensor) -> Tensor:
     """Raise UnsupportedError: other processes get copies of Tensors."""
     raise UnsupportedError(located("share_memory_: Tensors are copied to other processes; send them back by a queue"))
 
 
-def is_shared(self: object) -> bool:
+def is_shared(self: Tensor) -> bool:
     """False: no other process has the memory."""
     return False
 
 
-def storage_offset(self: Any) -> int:
+def storage_offset(self: Tensor) -> int:
     """Return the number of elements before the first one in the memory that the Tensor is a view of."""
     array = self.concrete("storage_offset")
     return place_of(array)[1] // int(array.itemsize)
 
 
-def new(self: Any, *args: Any) -> Any:
+def new(self: Tensor, *args: Any) -> Tensor:
     """Make a Tensor of the dtype of this one: of sizes, or of data."""
     if len(args) == 1 and not isinstance(args[0], int | Size):
         return factories.new_tensor(self, args[0])
     return factories.new_empty(self, *(args or (0,)))
 
 
-def _on_cpu(self: Any) -> bool:
+def _on_cpu(self: Tensor) -> bool:
     """True: Tensors are on the CPU."""
     return True
 

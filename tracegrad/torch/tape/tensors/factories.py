@@ -27,7 +27,7 @@ from tracegrad.torch.functions.core.promotion import number_dtype, promote_types
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import check_requires_grad, get_default_dtype
 from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
-from tracegrad.typing import DType, NDArray
+from tracegrad.typing import DType, NDArray, Sizes
 
 if TYPE_CHECKING:
     from tracegrad.typing import Array, DeviceLike, DTypeLike
@@ -72,7 +72,7 @@ def tensor_method(*names: str) -> Callable[[F], F]:
     return declare
 
 
-def wrap(array: Array, requires_grad: bool = False) -> Any:
+def wrap(array: Array, requires_grad: bool = False) -> Tensor:
     """Make a leaf Tensor that holds `array`: an ndarray, or a value of the active trace."""
     check_requires_grad(array.dtype, requires_grad)
     return of_array(array, requires_grad)
@@ -87,7 +87,7 @@ def is_tensor(obj: Array | list[float]) -> bool:
     return isinstance(obj, Tensor)
 
 
-def plain(x: Any) -> Any:
+def plain(x: object) -> Any:
     """Replace Tensors in `x`, at any depth of lists and tuples, by their arrays."""
     if isinstance(x, Tensor):
         return x.array
@@ -96,7 +96,7 @@ def plain(x: Any) -> Any:
     return x
 
 
-def shape_of(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
+def shape_of(name: str, sizes: tuple[Any, ...], size: object = None) -> tuple[int, ...]:
     """Return the shape passed to the function `name` as sizes, or as one list or tuple of them."""
     if size is not None:
         sizes = (size,)
@@ -116,11 +116,11 @@ def shape_of(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, 
     return shape
 
 
-def dtype_of(dtype: Any) -> DType:
+def dtype_of(dtype: DTypeLike) -> DType:
     return supported(get_default_dtype() if dtype is None else dtype, "dtype=")
 
 
-def _filled(shape: tuple[int, ...], value: object, dtype: DType) -> Any:
+def _filled(shape: tuple[int, ...], value: object, dtype: DType) -> Array:
     """Make an array of `shape` with all elements `value`: a node of the active trace, or an ndarray."""
     number = np.asarray(value).astype(dtype).item()
     if tracing():
@@ -198,8 +198,8 @@ def _check_even(data: object, dim: int = 1) -> None:
 
 
 def tensor(
-    data: object, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: int = 0
-) -> Any:
+    data: object, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False, pin_memory: int = 0
+) -> Tensor:
     """Make a leaf Tensor with a copy of data.
 
     A Tensor gives a UserWarning. ShapeError if sequences differ in length, DTypeError for a dtype not supported.
@@ -219,7 +219,7 @@ _COPY = (
 )
 
 
-def as_tensor(data: object, dtype: DTypeLike = None, device: DeviceLike = None) -> Any:
+def as_tensor(data: object, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """Convert data to a Tensor: a Tensor of the dtype itself, a view of an ndarray, or a copy.
 
     >>> x = tensor([1.0])
@@ -229,18 +229,19 @@ def as_tensor(data: object, dtype: DTypeLike = None, device: DeviceLike = None) 
     check_device(device)
     if isinstance(data, Tensor):
         args: Any = data
-        return args if dtype is None else args.to(dtype)
+        result: Tensor = args if dtype is None else args.to(dtype)
+        return result
     return wrap(_to_array(data, dtype, None))
 
 
 def asarray(
     obj: object,
     *,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     device: DeviceLike = None,
     copy: bool | None = None,
     requires_grad: bool | None = None,
-) -> Any:
+) -> Tensor:
     """Convert an object to a Tensor that shares its memory if possible; ValueError if it must, and cannot.
 
     >>> asarray(np.zeros(2), copy=True)
@@ -263,17 +264,19 @@ def _check_alias(obj: object, dtype: DTypeLike) -> None:
         raise ValueError(located(f"can't alias tensor with dtype {args.dtype} into dtype {np.dtype(dtype)}."))
 
 
-def _as_array_of(x: Any, dtype: DTypeLike, copy: bool | None, requires_grad: bool | None) -> Any:
+def _as_array_of(x: Any, dtype: DTypeLike, copy: bool | None, requires_grad: bool | None) -> Tensor:
     if copy is False:
         _check_alias(x, dtype)
     out = x if dtype is None else x.to(dtype)
     out = out.clone() if copy and out is x else out
     if requires_grad is None or requires_grad == out.requires_grad:
-        return out
-    return out.detach().requires_grad_(requires_grad)
+        output: Tensor = out
+        return output
+    result: Tensor = out.detach().requires_grad_(requires_grad)
+    return result
 
 
-def from_numpy(ndarray: NDArray) -> Any:
+def from_numpy(ndarray: NDArray) -> Tensor:
     """Make a Tensor that shares the memory of an ndarray; TypeError for other objects.
 
     >>> x = np.zeros(2)
@@ -288,7 +291,7 @@ def from_numpy(ndarray: NDArray) -> Any:
     return wrap(ndarray.view())
 
 
-def from_dlpack(ext_tensor: Any) -> Any:
+def from_dlpack(ext_tensor: Any) -> Tensor:
     """Make a Tensor that shares the memory of an array of another library.
 
     >>> from_dlpack(np.zeros(2))
@@ -298,7 +301,13 @@ def from_dlpack(ext_tensor: Any) -> Any:
 
 
 # -- constants -------------------------------------------------------------------------------------------------------
-def zeros(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def zeros(
+    *sizes: Sizes,
+    size: Sizes | None = None,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Make a Tensor of zeros.
 
     >>> zeros(2, 3).shape
@@ -308,7 +317,13 @@ def zeros(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, 
     return wrap(_filled(shape_of("zeros", sizes, size), 0, dtype_of(dtype)), requires_grad)
 
 
-def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def ones(
+    *sizes: Sizes,
+    size: Sizes | None = None,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Make a Tensor of ones.
 
     >>> ones(2, dtype=np.int64)
@@ -318,7 +333,13 @@ def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, r
     return wrap(_filled(shape_of("ones", sizes, size), 1, dtype_of(dtype)), requires_grad)
 
 
-def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: object = None, requires_grad: bool = False) -> Any:
+def empty(
+    *sizes: Sizes,
+    size: Sizes | None = None,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Make an uninitialized Tensor; in a trace it has zeros.
 
     >>> empty((2, 3)).shape
@@ -338,7 +359,7 @@ def _number(name: str, value: object) -> Any:
     return plain(value)
 
 
-def _filled_with(shape: tuple[int, ...], value: object, dtype: DType) -> Any:
+def _filled_with(shape: tuple[int, ...], value: object, dtype: DType) -> Array:
     if isinstance(value, Carrier):
         return creation.full(shape, value, dtype)
     if np.asarray(value).dtype.kind == "c" and dtype.kind != "c":
@@ -347,8 +368,13 @@ def _filled_with(shape: tuple[int, ...], value: object, dtype: DType) -> Any:
 
 
 def full(
-    size: Any, fill_value: object, *, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False
-) -> Any:
+    size: Sizes,
+    fill_value: object,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Make a Tensor with one value everywhere, which gives the dtype unless `dtype` is passed.
 
     >>> full((2,), 3)
@@ -368,7 +394,7 @@ def full(
 
 def eye(
     n: int, m: int | None = None, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
-) -> Any:
+) -> Tensor:
     """Make a matrix with ones on its diagonal, and zeros elsewhere.
 
     >>> eye(2)
@@ -383,7 +409,7 @@ def eye(
 
 
 # -- with the shape and dtype of another array -----------------------------------------------------------------------
-def like(name: str, x: Any, dtype: Any) -> tuple[tuple[int, ...], DType]:
+def like(name: str, x: object, dtype: DTypeLike) -> tuple[tuple[int, ...], DType]:
     """Return the shape of `x`, and its dtype unless `dtype` is passed; TypeError if it is not an array."""
     if not isinstance(x, Carrier | np.ndarray):
         raise TypeError(located(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}"))
@@ -391,7 +417,9 @@ def like(name: str, x: Any, dtype: Any) -> tuple[tuple[int, ...], DType]:
     return tuple(args.shape), supported(args.dtype if dtype is None else dtype, "dtype=")
 
 
-def zeros_like(input: Array, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False) -> Any:
+def zeros_like(
+    input: Array, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """Make a Tensor of zeros, with the shape and dtype of `input`.
 
     >>> zeros_like(tensor([1, 2]))
@@ -401,7 +429,9 @@ def zeros_like(input: Array, *, dtype: DTypeLike = None, device: DeviceLike = No
     return zeros(shape, dtype=kind, device=device, requires_grad=requires_grad)
 
 
-def ones_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def ones_like(
+    input: Array, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """Make a Tensor of ones, with the shape and dtype of `input`.
 
     >>> ones_like(tensor([1, 2]), dtype=np.float64)
@@ -411,7 +441,9 @@ def ones_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gra
     return ones(shape, dtype=kind, device=device, requires_grad=requires_grad)
 
 
-def empty_like(input: Array, *, dtype: object = None, device: DeviceLike = None, requires_grad: bool = False) -> Any:
+def empty_like(
+    input: Array, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """Make an uninitialized Tensor, with the shape and dtype of `input`.
 
     >>> empty_like(tensor([1, 2])).shape
@@ -422,8 +454,8 @@ def empty_like(input: Array, *, dtype: object = None, device: DeviceLike = None,
 
 
 def full_like(
-    input: Array, fill_value: float, *, dtype: object = None, device: DeviceLike = None, requires_grad: bool = False
-) -> Any:
+    input: Array, fill_value: float, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
     """Make a Tensor with one value everywhere, with the shape and dtype of `input`.
 
     >>> full_like(tensor([1.0, 2.0]), 3)
@@ -435,31 +467,31 @@ def full_like(
 
 # -- methods: new Tensors of the dtype of this one -------------------------------------------------------------------
 @tensor_method("new_zeros")
-def new_zeros(self: Any, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
+def new_zeros(self: Tensor, *sizes: Sizes, dtype: DTypeLike = None, **options: Any) -> Tensor:
     """Zeros of the dtype of this Tensor."""
     return zeros(*sizes, dtype=self.dtype if dtype is None else dtype, **options)
 
 
 @tensor_method("new_ones")
-def new_ones(self: Any, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
+def new_ones(self: Tensor, *sizes: Sizes, dtype: DTypeLike = None, **options: Any) -> Tensor:
     """Ones of the dtype of this Tensor."""
     return ones(*sizes, dtype=self.dtype if dtype is None else dtype, **options)
 
 
 @tensor_method("new_empty")
-def new_empty(self: Any, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
+def new_empty(self: Tensor, *sizes: Sizes, dtype: DTypeLike = None, **options: Any) -> Tensor:
     """Make an uninitialized Tensor of the dtype of this one."""
     return empty(*sizes, dtype=self.dtype if dtype is None else dtype, **options)
 
 
 @tensor_method("new_full")
-def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> Any:
+def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> Tensor:
     """One number everywhere, in the dtype of this Tensor."""
     return full(size, fill_value, dtype=self.dtype if dtype is None else dtype, **options)
 
 
 @tensor_method("new_tensor")
-def new_tensor(self: Any, data: Any, *, dtype: object = None, **options: Any) -> Any:
+def new_tensor(self: Tensor, data: object, *, dtype: DTypeLike = None, **options: Any) -> Tensor:
     """Copy `data` to a new Tensor, in the dtype of this one."""
     return tensor(data, dtype=self.dtype if dtype is None else dtype, **options)
 

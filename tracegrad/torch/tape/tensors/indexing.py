@@ -128,11 +128,11 @@ def _dots(entries: Sequence[object]) -> int:
     return next(i for i, e in enumerate(entries) if e is Ellipsis)
 
 
-def _entries(index: object) -> tuple[Any, ...]:
+def _entries(index: object) -> tuple[object, ...]:
     return index if index.__class__ is tuple else (index,)
 
 
-def _as_tuple_index(index: object, x: Recorded) -> Any:
+def _as_tuple_index(index: object, x: Recorded) -> object:
     """Convert the index of a Tensor: a list with entries other than numbers is a tuple, as in PyTorch."""
     if index.__class__ is not list or not isinstance(x, TensorCarrier) or not any(map(_is_no_number, index)):
         return index
@@ -147,7 +147,7 @@ def _is_no_number(entry: object) -> bool:
     return entry is None or entry is Ellipsis or isinstance(entry, slice | list | tuple | Carrier | np.ndarray)
 
 
-def _basic(index: Any) -> tuple[tuple[Any, ...], type[IndexNode]] | None:
+def _basic(index: object) -> tuple[tuple[Any, ...], type[IndexNode]] | None:
     """Return the index as a tuple with an ellipsis, and the class of the node; None for an index of arrays."""
     entries = _entries(index)
     cls: type[IndexNode] = AliasBackward0
@@ -167,7 +167,7 @@ def _basic(index: Any) -> tuple[tuple[Any, ...], type[IndexNode]] | None:
     return (entries if dots else (*entries, Ellipsis)), cls
 
 
-def get_item(x: Any, index: Any) -> Any:
+def get_item(x: Any, index: object) -> Any:
     """`x[index]`."""
     result = _basic(index)
     if result is None:
@@ -235,7 +235,7 @@ def _is_traced(x: object) -> bool:
     return isinstance(getattr(x, "array", x), Carrier)
 
 
-def _mapped(index: object, x: Recorded) -> Any:
+def _mapped(index: object, x: Recorded) -> object:
     """Convert arrays of uint8 in the index of a Tensor to masks."""
     if not isinstance(x, TensorCarrier):
         return index
@@ -244,7 +244,7 @@ def _mapped(index: object, x: Recorded) -> Any:
     return _mask(index)
 
 
-def _mask(entry: Any) -> Any:
+def _mask(entry: Any) -> object:
     if getattr(entry, "dtype", None) != np.uint8:
         return entry
     warnings.warn(
@@ -259,8 +259,9 @@ def _picked(x: Any, index: Any) -> Any:
 
 
 @one_node("IndexPutBackward0")
-def _index_put(x: Holder, value: Array, index: object) -> Any:
-    return indexing.setitem(x, index, value)
+def _index_put(x: Holder, value: Array, index: object) -> Array:
+    result: Array = indexing.setitem(x, index, value)
+    return result
 
 
 def set_item(x: Any, index: object, value: Any) -> None:
@@ -285,7 +286,7 @@ def set_item(x: Any, index: object, value: Any) -> None:
     view.copy_(value)
 
 
-def _is_all(x: Array, entries: tuple[Any, ...]) -> bool:
+def _is_all(x: Array, entries: tuple[object, ...]) -> bool:
     """Whether an index selects everything unchanged."""
     lengths = iter(x.shape)
     for e in entries:
@@ -296,8 +297,9 @@ def _is_all(x: Array, entries: tuple[Any, ...]) -> bool:
     return all(e is Ellipsis or (isinstance(e, slice) and e == slice(None)) for e in entries[_dots(entries) :])
 
 
-def _without_leading_ones(value: Any, rank: int) -> Any:
+def _without_leading_ones(value: Any, rank: int) -> Array:
     shape = value.shape
     while len(shape) > rank and shape[0] == 1:
         shape = shape[1:]
-    return value.reshape(shape)
+    result: Array = value.reshape(shape)
+    return result

@@ -143,7 +143,7 @@ def _move_tangents(x: Any, new: Any) -> None:
             dual.set_tangent(view, part, view is root and view is not base)
 
 
-def _links(view: Any) -> list[Any]:
+def _links(view: Any) -> list[object]:
     """Return the links of the chain of steps to a view, in reverse order."""
     links, link = [], view._steps
     while link is not None:
@@ -196,7 +196,7 @@ def bump(x: Recorded) -> None:
         x._counter[0] += 1
 
 
-def check(x: Any, recorded: bool) -> None:
+def check(x: Recorded, recorded: bool) -> None:
     """Raise if `x` must not be updated in place; `recorded`: the update is recorded on the tape."""
     if x._counter is None and not STATE.inference:
         raise RuntimeError(
@@ -235,7 +235,7 @@ def as_frozen(x: Recorded, alias: View) -> View:
     return alias
 
 
-def check_all(xs: Sequence[Any]) -> None:
+def check_all(xs: Sequence[Recorded]) -> None:
     """Raise if one of `xs` must not be updated in place without recording."""
     for x in xs:
         if x._counter is None or x._frozen or x._base is not None or 0 in x.array.strides:
@@ -268,7 +268,7 @@ def check_view(x: Recorded) -> None:
         )
 
 
-def _refused(view: Any, modified: str) -> RuntimeError:
+def _refused(view: Recorded, modified: str) -> RuntimeError:
     """Return the error for an in-place update of a view without a history; `modified` is the verb phrase."""
     maker, number = _origin(view)
     kind = view._kind_of_view
@@ -299,7 +299,7 @@ _OF_FUNCTION = (
 )
 
 
-def _origin(view: Any) -> tuple[str, int]:
+def _origin(view: Recorded) -> tuple[str, int]:
     """Return the name of the node that made a view, and the output number; the name is empty without one."""
     edge = view._edge
     if isinstance(edge, Stale):
@@ -308,7 +308,7 @@ def _origin(view: Any) -> tuple[str, int]:
     return (short_name(node), number) if node else ("", 0)
 
 
-def rebase(x: Recorded, old: Node | None, new: Any) -> None:
+def rebase(x: Recorded, old: Node | None, new: Recorded) -> None:
     """Set the history of `x`, whose edge was `old`, to the history of `new`, which has overwritten it."""
     base = x._base
     if base is None:
@@ -338,14 +338,14 @@ def _outdated(view: Recorded) -> Stale:
     return Stale(*_origin(view)) if view._kind_of_view else STALE
 
 
-def retain(x: Any) -> None:
+def retain(x: Recorded) -> None:
     """Make the node of `x` retain its cotangent in `x.grad`."""
     edge = x._edge
     node, number = edge if edge.__class__ is tuple else (edge, 0)
     node._hooks().retained[number] = weakref.ref(x)
 
 
-def writeable(array: Any) -> Any:
+def writeable(array: NDArray) -> NDArray:
     """Make an array writeable that NumPy made read-only by broadcasting, if its base is writeable."""
     if not array.flags.writeable and array.base is not None and array.base.flags.writeable:
         array.flags.writeable = True
@@ -405,7 +405,7 @@ class CopySlices(Node):
         region.copy_(0.0 if before is None else before if recording else rewrap(before, None))
         return [rest if recording else rest.array, *self._others(result)]
 
-    def _with_base_layout(self, array: NDArray) -> Any:
+    def _with_base_layout(self, array: NDArray) -> NDArray:
         """Copy with the base's order of axes in memory: a view of the base is then a view of the copy."""
         if self.axes is None:
             return np.array(array, order="C")
@@ -430,7 +430,7 @@ class CopySlices(Node):
             self.inner.release()
 
 
-def _axes_in_memory(array: Any) -> tuple[int, ...] | None:
+def _axes_in_memory(array: object) -> tuple[int, ...] | None:
     """Return the axes by descending stride; None for a contiguous array."""
     if not isinstance(array, np.ndarray) or array.flags.c_contiguous:
         return None

@@ -22,6 +22,7 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tensors import inplace_updates
 
 if TYPE_CHECKING:
+    from tracegrad.torch.tape.recording.recorded_array import Recorded
     from tracegrad.typing import Array, NDArray
 
 
@@ -61,7 +62,7 @@ def _become(x: Any, name: str, node: str, step: Callable[[Any], Any]) -> Any:
     return x
 
 
-def _whole(x: Any) -> Any:
+def _whole(x: Recorded) -> Recorded:
     """Make a Tensor that replaces `x` as the base of its views."""
     whole = x._like(x.array)
     whole._counter, whole._requires, whole._edge = x._counter, x._requires, x._edge
@@ -73,7 +74,7 @@ def _whole(x: Any) -> Any:
     return whole
 
 
-def _check(x: Any, name: str) -> None:
+def _check(x: Recorded, name: str) -> None:
     inplace_updates.check(x, STATE.enabled and x._requires and x._edge is None)
     if STATE.enabled and x._base is not None and x._base._requires:
         inplace_updates.check_view(x)

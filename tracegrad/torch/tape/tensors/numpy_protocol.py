@@ -24,7 +24,7 @@ NOT_HANDLED = object()
 _WRITING = frozenset({np.put, np.place, np.putmask, np.copyto, np.put_along_axis})
 
 
-def of_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, object]) -> Any:
+def of_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Compute a ufunc that writes into ndarrays; `NOT_HANDLED` for other calls."""
     if not _writes(kwargs.get("out")) and not (method == "at" and isinstance(inputs[0], np.ndarray)):
         return NOT_HANDLED
@@ -32,7 +32,7 @@ def of_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str,
     return _by_numpy(name, getattr(ufunc, method), inputs, kwargs)
 
 
-def of_function(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+def of_function(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Compute a NumPy function that writes into ndarrays; `NOT_HANDLED` for other calls."""
     target = kwargs.get("out") if function not in _WRITING else args[0] if args else next(iter(kwargs.values()))
     return _by_numpy(public_name(function), function, args, kwargs) if _writes(target) else NOT_HANDLED
@@ -43,14 +43,14 @@ def _writes(out: object) -> bool:
     return any(isinstance(x, np.ndarray) for x in args) and not any(isinstance(x, Carrier) for x in args)
 
 
-def _by_numpy(name: str, function: Any, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
+def _by_numpy(name: str, function: Any, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     first = dispatch_operand((*args, *kwargs.values()))
     if first is not None and first.level is not DispatchLevel.TENSOR:
         return NOT_HANDLED
     return function(*[_numbers(name, x) for x in args], **{k: _numbers(name, x) for k, x in kwargs.items()})
 
 
-def _numbers(name: str, x: Any) -> Any:
+def _numbers(name: str, x: object) -> object:
     if isinstance(x, list | tuple):
         return type(x)([_numbers(name, v) for v in x])
     if not isinstance(x, Carrier):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import DTYPES, get_default_dtype
 from tracegrad.typing import NDArray
 from tracegrad.utils.lazy_dataclass import record
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["format_of", "get_printoptions", "html_of", "options_set", "set_printoptions", "text_of", "text_of_array"]
 
@@ -220,7 +224,7 @@ def _notes(array: NDArray, requires_grad: bool, grad_fn: str | None) -> Iterator
         yield "requires_grad=True"
 
 
-def html_of(x: Any) -> str:
+def html_of(x: Tensor) -> str:
     """Return the notebook view of a Tensor: shape, dtype, tape role, text, and the text of its grad, if any."""
     from tracegrad.utils.html import block, object_html
 
@@ -252,7 +256,7 @@ def text_of_array(array: NDArray, requires_grad: bool = False, grad_fn: str | No
     return text + ")"
 
 
-def text_of(tensor: Any) -> str:
+def text_of(tensor: Tensor) -> str:
     """Return the text of a Tensor: elements, dtype unless it is the expected one, and its role on the tape.
 
     >>> from tracegrad import tensor
@@ -268,7 +272,7 @@ def text_of(tensor: Any) -> str:
     return f"Parameter containing:\n{text}" if getattr(tensor, "_is_param", False) else text
 
 
-def format_of(tensor: Any, spec: str) -> str:
+def format_of(tensor: Tensor, spec: str) -> str:
     """`format(tensor, spec)`: as a number without axes, else as text; TypeError for a spec with axes.
 
     >>> from tracegrad import tensor

@@ -99,13 +99,13 @@ def _probabilities(name: str, p: Array | float) -> Array:
 
 # -- new Tensors -----------------------------------------------------------------------------------------------------
 def rand(
-    *sizes: Any,
+    *sizes: Sizes,
     size: Shape | None = None,
     generator: Generator | None = None,
     dtype: DTypeLike = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Draw numbers uniformly from [0, 1).
 
     >>> rand(2, 3).shape
@@ -117,13 +117,13 @@ def rand(
 
 
 def randn(
-    *sizes: Any,
+    *sizes: Sizes,
     size: Shape | None = None,
     generator: Generator | None = None,
     dtype: DTypeLike = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Draw standard normal numbers.
 
     >>> randn(2, 3).shape
@@ -136,14 +136,14 @@ def randn(
 
 def randint(
     low: Any = 0,
-    high: Any = None,
+    high: Tensor | int | None = None,
     size: Sizes | None = None,
     *,
     generator: Generator | None = None,
     dtype: DTypeLike = np.int64,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Draw integers from `low` to `high - 1`: `randint(high, size)` or `randint(low, high, size)`.
 
     RuntimeError if the range is empty, or the dtype cannot hold it.
@@ -163,7 +163,7 @@ def randint(
     return wrap(drawn, requires_grad)
 
 
-def rand_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
+def rand_like(input: Array, *, dtype: DTypeLike = None, **options: Any) -> Tensor:
     """Draw numbers uniformly from [0, 1), in the shape and dtype of `input`.
 
     >>> rand_like(np.ones(2)).shape
@@ -173,7 +173,7 @@ def rand_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
     return rand(shape, dtype=kind, **options)
 
 
-def randn_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
+def randn_like(input: Array, *, dtype: DTypeLike = None, **options: Any) -> Tensor:
     """Draw standard normal numbers, in the shape and dtype of `input`.
 
     >>> randn_like(np.ones(2)).shape
@@ -183,7 +183,9 @@ def randn_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
     return randn(shape, dtype=kind, **options)
 
 
-def randint_like(input: Any, low: Any, high: Any = None, *, dtype: Any = None, **options: Any) -> Any:
+def randint_like(
+    input: Array, low: Tensor | float, high: Tensor | int | None = None, *, dtype: DTypeLike = None, **options: Any
+) -> Tensor:
     """Draw integers from `low` to `high - 1`, in the shape and dtype of `input`.
 
     >>> randint_like(np.ones(2), 1)
@@ -202,7 +204,7 @@ def normal(
     dtype: DTypeLike = None,
     device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Draw normal numbers with these means and standard deviations, which broadcast.
 
     RuntimeError for a negative `std`.
@@ -239,7 +241,7 @@ def _normal(bits: Any, mean: object, std: Any, shape: Shape, dtype: DType) -> An
 
 
 @tensor_method("bernoulli")
-def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None = None) -> Any:
+def bernoulli(input: Array, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """Draw ones and zeros; a one has the probability in `input`, or `p`. The dtype is that of `input`.
 
     >>> bernoulli(np.array([0.0, 1.0]))
@@ -257,9 +259,9 @@ def randperm(
     *,
     generator: Generator | None = None,
     dtype: type = np.int64,
-    device: object = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the integers from 0 to `n - 1` in random order.
 
     >>> randperm(3).sum()
@@ -273,7 +275,7 @@ def randperm(
 @tensor_method("multinomial")
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
-) -> Any:
+) -> Tensor:
     """Draw indices with probabilities in proportion to `input`, or to each row of it.
 
     >>> multinomial(np.array([0.0, 1.0]), 3, replacement=True)
@@ -320,7 +322,7 @@ def _weights(weights: Any, count: int, replacement: bool) -> Any:
 
 
 # -- distributions with parameters, also in traces --------------------------------------------------------------------
-def draw_with(name: str, method: str, xs: Any, dtype: DType, generator: Generator | None = None) -> Any:
+def draw_with(name: str, method: str, xs: Any, dtype: DType, generator: Generator | None = None) -> Tensor:
     """Draw by this method of NumPy's generator with array parameters `xs` of one shape; no derivative passes."""
     args = [stop_gradient(plain(x)) for x in xs]
     numbers = getattr(stream(name, generator), method)(*args, args[0].shape)
@@ -328,7 +330,7 @@ def draw_with(name: str, method: str, xs: Any, dtype: DType, generator: Generato
     return wrap(array.astype(dtype))
 
 
-def poisson(input: Tensor, generator: Generator | None = None) -> Any:
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Draw counts from Poisson distributions with the rates in `input`, in its dtype.
 
     >>> poisson(np.array([0.0, 0.0]))
@@ -337,7 +339,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Any:
     return draw_with("poisson", "poisson", (input,), _floating("poisson", input.dtype), generator)
 
 
-def binomial(count: Any, prob: Array, generator: Generator | None = None) -> Any:
+def binomial(count: Any, prob: Array, generator: Generator | None = None) -> Tensor:
     """Draw numbers of successes in `count` trials that succeed with the probability `prob`, in the dtype of `count`.
 
     >>> binomial(np.array([3.0, 3.0]), np.array([0.0, 1.0]))
@@ -351,14 +353,14 @@ def binomial(count: Any, prob: Array, generator: Generator | None = None) -> Any
 
 
 # -- methods that fill a Tensor --------------------------------------------------------------------------------------
-def _fill(x: Any, node: str, drawn: Any) -> Any:
+def _fill(x: Tensor, node: str, drawn: Array) -> Tensor:
     """Overwrite `x` in place; if it is recorded, the tape node has the name `node`."""
     array: Any = as_array(drawn)
     return x._overwrite(wrap(array.astype(x.dtype)), node)
 
 
 @tensor_method("uniform_")
-def uniform_(self: Array, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Any:
+def uniform_(self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the uniform distribution on [low, high)."""
     kind = _floating("uniform_", self.dtype)
     if low > high:
@@ -369,14 +371,14 @@ def uniform_(self: Array, low: float = 0.0, high: float = 1.0, *, generator: Gen
 
 
 @tensor_method("normal_")
-def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Any:
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the normal distribution."""
     kind = _floating("normal_", self.dtype)
     return _fill(self, "NormalBackward0", _normal(stream("normal_", generator), mean, std, self.shape, kind))
 
 
 @tensor_method("bernoulli_")
-def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Any:
+def bernoulli_(self: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with ones, each with the probability `p` (a number, or an array that broadcasts), and zeros."""
     bits = stream("bernoulli_", generator)
     drawn = bits.random(self.shape) < _probabilities("bernoulli_", p)
@@ -384,7 +386,7 @@ def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -
 
 
 @tensor_method("exponential_")
-def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Any:
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the exponential distribution of rate `lambd`."""
     if lambd <= 0:
         raise RuntimeError(located(f"exponential_ expects lambda > 0.0, but found lambda={lambd}"))
@@ -395,7 +397,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
 
 
 @tensor_method("cauchy_")
-def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Any:
+def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the Cauchy distribution around `median`, of half-width `sigma` at half the density."""
     if sigma <= 0:
         raise RuntimeError(located(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}"))
@@ -405,7 +407,7 @@ def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator:
 
 
 @tensor_method("log_normal_")
-def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Any:
+def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with exponentials of numbers from the normal distribution with this mean and standard deviation."""
     if std <= 0:
         raise RuntimeError(located(f"log_normal_ expects std > 0.0, but found std={std}"))
@@ -415,7 +417,7 @@ def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator:
 
 
 @tensor_method("geometric_")
-def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Any:
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers of trials until the first success, which has the probability `p` in each trial."""
     if not 0 < p < 1:
         raise RuntimeError(located(f"geometric_ expects p to be in (0, 1), but got p={p}"))
@@ -437,7 +439,7 @@ def _require_continuous(name: str, dtype: DType) -> None:
 
 
 @tensor_method("random_")
-def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Any:
+def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Tensor:
     """Fill with integers from `low` to `high - 1`; `random_(high)` from 0; `random_()` all that the dtype can hold,
     a floating one without gaps."""
     node = "RandomBackward0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,11 @@ from tracegrad.torch.functions.core.device import check_device
 from tracegrad.torch.functions.core.promotion import default_complex
 from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.factories import dtype_of, from_numpy, plain, wrap
-from tracegrad.typing import DType, DTypeLike
+from tracegrad.typing import DeviceLike, DType, DTypeLike, NDArray
+
+if TYPE_CHECKING:
+    from tracegrad.torch.tape.tensors.tensor import Tensor
+
 
 __all__ = ["arange", "linspace", "logspace", "tril_indices", "triu_indices"]
 
@@ -33,14 +37,14 @@ def _bound(x: Any) -> Any:
 
 
 def arange(
-    start: Any = 0,
-    end: Any = None,
-    step: Any = 1,
+    start: Tensor | float = 0,
+    end: Tensor | float | None = None,
+    step: Tensor | float = 1,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Make a Tensor of `start`, `start + step`, ... up to but without `end`; `arange(end)` starts at 0.
 
     The dtype is int64 if all three are integers, and the default dtype otherwise. RuntimeError if `step` is zero or
@@ -68,7 +72,7 @@ def arange(
     return wrap(linear.arange(start=first, step=by, length=count, dtype=kind.name), requires_grad)
 
 
-def _count(name: str, steps: Any) -> int:
+def _count(name: str, steps: int) -> int:
     count = operator.index(steps)
     if count < 0:
         raise RuntimeError(located(f"{name}: number of steps must be non-negative"))
@@ -94,8 +98,14 @@ def _in_dtype(x: Any, dtype: DType) -> Any:
 
 
 def linspace(
-    start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Any:
+    start: Tensor | float,
+    end: Tensor | float,
+    steps: int,
+    *,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Make a Tensor of `steps` numbers from `start` to `end`, both included, at equal distances.
 
     >>> linspace(0, 1, 5)
@@ -113,15 +123,15 @@ def linspace(
 
 
 def logspace(
-    start: Any,
-    end: Any,
-    steps: Any,
+    start: Tensor | float,
+    end: Tensor | float,
+    steps: int,
     base: float = 10.0,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike = None,
+    device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Any:
+) -> Tensor:
     """Make a Tensor of `base` to the power of each number of `linspace(start, end, steps)`.
 
     >>> logspace(0, 3, 4, base=2)
@@ -132,7 +142,7 @@ def logspace(
     return wrap(creation.logspace(first, last, count, base=base, dtype=dtype_of(dtype)), requires_grad)
 
 
-def _indices(row: int, col: int, inside: Any, dtype: DTypeLike, device: Any) -> Any:
+def _indices(row: int, col: int, inside: NDArray, dtype: DTypeLike, device: DeviceLike) -> Tensor:
     check_device(device)
     for what, n in (("row", row), ("col", col)):
         if n < 0:
@@ -140,7 +150,7 @@ def _indices(row: int, col: int, inside: Any, dtype: DTypeLike, device: Any) -> 
     return from_numpy(np.array(np.nonzero(inside), np.int64 if dtype is None else dtype))
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None, device: Any = None) -> Any:
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """Make a Tensor (2, N) of the row and column indices of the lower triangle of a matrix, in row-major order.
 
     The triangle has the diagonal `offset`, which counts from the main diagonal upwards.
@@ -152,7 +162,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None
     return _indices(row, col, np.tri(max(row, 0), max(col, 0), offset), dtype, device)
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None, device: Any = None) -> Any:
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DTypeLike = None, device: DeviceLike = None) -> Tensor:
     """Make a Tensor (2, N) of the row and column indices of the upper triangle of a matrix, in row-major order.
 
     The triangle has the diagonal `offset`, which counts from the main diagonal upwards.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.inplace_views import set_shape
 from tracegrad.torch.tape.tensors.tensor import Tensor
+from tracegrad.typing import NDArray
 
 if TYPE_CHECKING:
     from tracegrad.typing import Array, DTypeLike
@@ -41,7 +42,7 @@ class TapeArray(Recorded, ArrayMethods):
     def _immutable_scalars(self) -> bool:  # type: ignore[override]
         return True
 
-    def __array__(self, dtype: DTypeLike = None, copy: object = None) -> Any:
+    def __array__(self, dtype: DTypeLike = None, copy: object = None) -> NDArray:
         if dtype is not None and np.dtype(dtype).kind in "biu":  # which have no derivative
             return np.array(self.array, dtype)
         return super().__array__(dtype, copy)
@@ -49,21 +50,23 @@ class TapeArray(Recorded, ArrayMethods):
     def _is_differentiated(self) -> bool:
         return STATE.enabled and self.requires_grad
 
-    def concrete(self, query: str) -> Any:
+    def concrete(self, query: str) -> NDArray:
         if query in _NUMBERS and self._is_differentiated():
             raise lost(query)
-        return self.array
+        result: NDArray = self.array
+        return result
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> Self:
         return self._weakened(self._alias()) if self.weak else self._alias()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return self.__copy__()
 
-    def stored(self, dtype: DTypeLike) -> Any:
+    def stored(self, dtype: DTypeLike) -> NDArray:
         if self._is_differentiated():
             raise lost("an array of a trace")
-        return self.array
+        result: NDArray = self.array
+        return result
 
     def _python_number(self, query: str) -> Any:
         if not self._is_differentiated():
@@ -72,13 +75,14 @@ class TapeArray(Recorded, ArrayMethods):
         wanted = "float64" if self.dtype.kind == "f" else "complex128"
         return self._weakened(x if x.dtype == wanted else cast(x, dtype=wanted))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         return get_item(self, index)
 
     shape = property(lambda self: self.array.shape, set_shape)
 
-    def _alias(self) -> Any:
-        return self.bind(fresh, (self,), {"tag": 0})
+    def _alias(self) -> Self:
+        result: Self = self.bind(fresh, (self,), {"tag": 0})
+        return result
 
     def _become(self, new: Any) -> Any:
         if not self.array.flags.writeable:

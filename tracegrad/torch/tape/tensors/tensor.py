@@ -78,7 +78,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
             array, requires_grad = _legacy_constructor((array, requires_grad, *sizes))
         held(self, array, requires_grad)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: object) -> Any:
         recorder = self._of_ufunc.get(ufunc)
         if recorder is not None and method == "__call__" and not kwargs:
             return recorder(*inputs)
@@ -227,7 +227,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
     # -- the value without the tape --------------------------------------------------------------------------------
     @property
-    def data(self) -> Any:
+    def data(self) -> Tensor:
         """Return the value without the tape, in the same memory; its updates are not noticed."""
         return inplace_updates.as_frozen(self, of_array(self.array))
 
@@ -266,8 +266,9 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
     _alias = clone
 
-    def _copied(self) -> Any:
-        return self.array.copy()
+    def _copied(self) -> Array:
+        result: Array = self.array.copy()
+        return result
 
     def numpy(self, *, force: bool = False) -> NDArray:
         """Return the ndarray, sharing memory. RuntimeError for `requires_grad`, except in `no_grad` or by `force`."""
@@ -306,7 +307,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         """
         engine.backward(self, gradient, retain_graph, create_graph, inputs)
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call `hook(grad)` whenever a gradient of this Tensor is computed; its result replaces the gradient."""
         if not self._requires:
             raise RuntimeError(located("cannot register a hook on a tensor that doesn't require gradient"))
@@ -314,7 +315,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         hooks = self._leaf_hooks() if node is None else node._hooks()
         return RemovableHandle(hooks.tensor.setdefault(self.output_nr, {}), hook)
 
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], object]) -> RemovableHandle:
         """Call `hook(tensor)` after a backward pass has added to `grad` of this leaf."""
         if not self._requires:
             raise RuntimeError(located("cannot register a hook on a tensor that doesn't require gradient"))
@@ -332,7 +333,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return hooks
 
     @property
-    def _hooked(self) -> Any:
+    def _hooked(self) -> tuple[tuple[Callable[..., object], ...], ...]:
         """Return tuples of hooks of this leaf: on the gradient, after accumulation, before and after the node."""
         hooks = self._leaf_hooks()
         kinds = (hooks.tensor.get(0, {}), hooks.accumulated, hooks.before, hooks.after)
@@ -346,7 +347,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
             broadcast_shapes(self.shape, new.shape)
         return self._overwrite(new, "CopyBackwards")
 
-    def fill_(self, value: Any) -> Tensor:
+    def fill_(self, value: Tensor | float) -> Tensor:
         """Set all elements to `value`, a number or a Tensor of no dimensions."""
         if isinstance(value, Carrier) and value.aval.shape:
             raise RuntimeError(
@@ -362,7 +363,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         """Set all elements to 0."""
         return self._overwrite(self._lift(np.asarray(0)), "ZeroBackward0")
 
-    def _overwrite(self, new: Any, name: str) -> Tensor:
+    def _overwrite(self, new: Recorded, name: str) -> Tensor:
         inplace_updates.overwrite(self, new, name)
         return self
 
@@ -401,7 +402,7 @@ def _as_operand(x: Operand) -> Any:
 Tensor._public_class = Tensor
 
 
-def of_array(array: Any, requires_grad: bool = False) -> Any:
+def of_array(array: Any, requires_grad: bool = False) -> Tensor:
     """Return a leaf Tensor that holds `array`: an ndarray, or a value of a trace."""
     if isinstance(array, Carrier):
         from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
@@ -418,13 +419,14 @@ def held(tensor: Tensor, array: Array, requires_grad: bool) -> Tensor:
     return tensor
 
 
-def _on_tape(array: Any, edge: Any) -> Any:
+def _on_tape(array: Any, edge: Any) -> Tensor:
     """Return a value of the tape as a Tensor: the leaf itself if it belongs to one."""
     moving = None
     if array.__class__ is DualArray:
         array, moving = array.array, array.dual
     if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
-        return edge.variable
+        result: Tensor = edge.variable
+        return result
     out = of_array(array if isinstance(array, Carrier | np.ndarray) else np.asarray(array))
     if edge:
         out._requires, out._edge = True, edge

@@ -22,6 +22,7 @@ from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors import aliasing
 from tracegrad.torch.tape.tensors.indexing import get_item
 from tracegrad.torch.tape.tensors.tensor import Tensor
+from tracegrad.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -159,9 +160,10 @@ class TracedTensor(Tensor):
     def _constant(self, x: object, /) -> Any:
         return self._lift(x)
 
-    def concrete(self, query: str) -> Any:
+    def concrete(self, query: str) -> NDArray:
         self._warn_of(query)
-        return self.array.concrete(query)
+        result: NDArray = self.array.concrete(query)
+        return result
 
     def _warn_of(self, query: str) -> None:
         # `item()` does not warn: users call it explicitly.
@@ -181,7 +183,7 @@ class TracedTensor(Tensor):
     def _known(self) -> Any:
         return self.array._known()
 
-    def _shares(self, ans: Array, array: Any) -> bool:
+    def _shares(self, ans: Array, array: object) -> bool:
         origin = getattr(ans, "origin", None)
         return origin is not None and origin.shared and origin.base is array
 
