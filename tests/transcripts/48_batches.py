@@ -144,6 +144,11 @@ for dim in (0, 1, -1):
     torch.vmap(note, dim)(x)
 torch.vmap(torch.vmap(note), 1)(torch.zeros(2, 3, 4, 5))
 print(seen)
+print(
+    torch.vmap(torch.vmap(torch.vmap(torch.mul), (1, 0)), (1, 2))(
+        torch.ones(3, 2, 2), torch.arange(12.0).reshape(2, 3, 2)
+    )
+)
 y = torch.zeros(3, 4, 2)
 print(torch.vmap(lambda a: a.view(2, 4).add_(1.0).sum(1))(y), y.sum())
 

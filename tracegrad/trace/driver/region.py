@@ -103,7 +103,7 @@ def _lie_as_example_of(whole: Any, array: Any) -> None:
         return
     array.layout_inputs = whole.layout_inputs
     if not whole._is_plain():
-        array.stand_in = whole._layout()[0]
+        array.stand_in = whole._layout()[0, ...]  # a view, which reads no memory
 
 
 def _has_derivative(like: object, builder: TraceBuilder) -> bool:
