@@ -203,3 +203,13 @@ for written in (lambda x: x, lambda x: (x, 0, 0), lambda x: (x, (0,)), lambda x:
 for written in (lambda x: (x.T, 1), lambda x: ((x[0], x), (None, 0)), lambda x: ({"a": x * 2}, 0)):
     rule = written
     print(torch.vmap(Rule.apply)(x))
+
+# --- a copy is no view
+x = torch.arange(6.0).reshape(3, 2)
+for copied in (torch.clone, lambda a: (a.clone(), a)[0], lambda a: a[:1].clone()):
+    for dims in (0, 1):
+        result = torch.vmap(copied, dims, dims)(x[:2])
+        print(result._base is x, result.mul_(10.0).sum(), x.sum())
+pair = torch.vmap(lambda a: (a, a.clone()))(x)
+pair[0].add_(1.0)
+print(pair, x)

@@ -244,6 +244,7 @@ class _ArgumentUpdates:
         self.batch, self.label = batch, label
         self.positions: list[int] = []  # of the updated arguments, among the mapped leaves
         self.results: dict[int, int] = {}  # updated arguments in the result, by leaf number
+        self.views: set[int] = set()  # the leaf numbers of results that are arguments, or views of them
 
     def snapshot(self, values: tuple[Array, ...]) -> list[tuple[Array, GraphNode] | None]:
         """The Tensor arguments, which may be updated, with their present arrays and nodes."""
@@ -264,6 +265,11 @@ class _ArgumentUpdates:
         self.results = {n: numbers[id(x)] for n, x in enumerate(leaves) if id(x) in numbers}
         return [values[k] for k in self.positions]
 
+    def note_views(self, values: Sequence[Any], leaves: Sequence[Any]) -> None:
+        """Note which leaves of the result of the function lie in the memory of its arguments."""
+        known = {id(x) for x in (*values, *self.batch.leaves)}
+        self.views = {n for n, x in enumerate(leaves) if {id(x), id(getattr(x, "_base", None))} & known}
+
     def write(self, rows: Sequence[Array], batched: Sequence[bool]) -> None:
         """Write the rows of updates to the arguments of the call."""
         for k, x, each in zip(self.positions, rows, batched):
@@ -271,7 +277,12 @@ class _ArgumentUpdates:
             self._argument(k).copy_(value)
 
     def link_views(self, placed: list[Any], axes: Sequence[Any]) -> None:
-        """Make results that are an updated argument views of it."""
+        """Make results that are an updated argument views of it; others that are no views get memory of their own."""
+        owners: list[Any] = [x for x in self.batch.leaves if isinstance(x, TensorCarrier)]
+        known = {id(y) for x in owners for y in (x, getattr(x, "_base", None)) if y is not None}
+        for n, x in enumerate(placed):
+            if n not in self.views and {id(x), id(getattr(x, "_base", None))} & known:
+                placed[n] = x.clone()
         for n, k in self.results.items():
             x, axis, to = self._argument(k), self.batch.axes[k], axes[n] % len(placed[n].shape)
             placed[n] = x if axis == to else x.movedim(axis, to)
@@ -298,6 +309,7 @@ def _vectorized(
         before = updates.snapshot(values)
         args, kwargs = batch.arguments(values)
         leaves[:], structure = tree.flatten(fun(*args, **kwargs))
+        updates.note_views(values, leaves)
         return [x for x in leaves if _is_result(x)] + updates.collect(values, before, leaves)
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]

@@ -242,7 +242,22 @@ TRANSFORMS = """
         h = np.diag(-np.sin(x) * y)
         return [np.cos(x) * y, np.float64(12.0), h, h, (loss(x, y), np.cos(x) * y), np.sin(x) * y]
 """
+AXES = """
+    arguments = (np.arange(9.0).reshape(3, 3),)
+    def total(p):
+        return np.sum(p["a"]) * 2.0
+    def make(tg):
+        totals = tg.vmap(total, in_axes=({"a": 0},))
+        def all(x):
+            return totals({"a": x})
+        all.cache_info = totals.cache_info
+        return all
+    def function(x):
+        return 2.0 * x.sum(1)
+"""
 CASES = {
+    "axes": same(AXES),
+    "axes_of_a_dict": Case(AXES, AXES.replace('{"a": 0}', '{"a": 1}').replace("x.sum(1)", "x.sum(0)"), 1),
     "traced_helpers": same(TRACED_HELPER),
     "traced_helper": Case(TRACED_HELPER, TRACED_HELPER.replace("scaled(x) + 1.0", "scaled(x) + 2.0"), 1),
     "traced_helper_of_helper": changed(TRACED_HELPER, "x * 2.0", "x * 3.0"),

@@ -364,6 +364,8 @@ class Roots:
             return f"description {x.role}"
         if isinstance(x, list | tuple):
             return f"{type(x).__name__} {[self.text(each) for each in x]}"
+        if type(x) is dict:
+            return f"dict {[(self.text(key), self.text(each)) for key, each in x.items()]}"
         fields = _function_fields(x)
         if fields:
             return f"{fields} {[self.text(getattr(x, name)) for name in fields]}"
