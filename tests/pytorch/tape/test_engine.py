@@ -512,3 +512,11 @@ def test_asking_for_the_gradient_of_a_view_that_cannot_be_used_is_no_error() -> 
     with tg.no_grad():
         part.mul_(2.0)
     assert part.grad is None
+
+
+@pytest.mark.parametrize("inputs", [3, [None], "x"])
+def test_inputs_must_be_tensors_or_edges(inputs: Any) -> None:
+    y = _leaf(1.0) * 2.0
+    for call in (lambda: tg.autograd.grad(y, inputs), lambda: y.backward(inputs=inputs)):
+        with pytest.raises(RuntimeError, match="all inputs have to be Tensors or GradientEdges, but got"):
+            call()

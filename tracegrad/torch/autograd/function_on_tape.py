@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["FunctionNode", "call_on_tape"]
 
 _new = object.__new__
+# The kinds of views that a function with one output makes, and with several.
+_OF_FUNCTION = "custom", "several"
 # Sets the tape's attributes of a node; attributes that users set are stored in the context.
 _set = object.__setattr__
 
@@ -227,13 +229,7 @@ class _TapeCall:
         if is_dirty and not is_input:
             _warn_of_dirty(x)
         if not differentiable:
-            if is_dirty:
-                return x
-            if is_input or x._requires:
-                x = _detached(x) if x._requires else _alias(x)
-            if self.grad_mode:
-                _set_kind(x, count)
-            return x
+            return x if is_dirty else self._constant(x, is_input, count)
         edge = (self.node, k) if k else self.node
         if is_dirty and is_input:
             self._rebase(x, edge, count)
@@ -241,7 +237,16 @@ class _TapeCall:
         if is_input or (x._requires and x._edge is None):
             x = _alias(x)
         x._requires, x._edge = True, edge
-        _set_kind(x, count)
+        if x._base is not None:
+            x._kind_of_view = _OF_FUNCTION[count > 1]
+        return x
+
+    def _constant(self, x: Any, is_input: bool, count: int) -> Any:
+        """Convert an output without a derivative."""
+        if is_input or x._requires:
+            x = _detached(x) if x._requires else _alias(x)
+        if self.grad_mode and x._base is not None:
+            x._kind_of_view = _OF_FUNCTION[count > 1]
         return x
 
     def _lifted(self, x: Any, owner: Any) -> Any:
@@ -307,12 +312,6 @@ def _warn_of_dirty(x: Recorded) -> None:
     if x._base is not None:
         raise RuntimeError(located(text))
     warnings.warn(located(text), UserWarning, stacklevel=2)
-
-
-def _set_kind(x: Any, count: int) -> None:
-    """Note of a view that a function with `count` outputs made it."""
-    if x._base is not None:
-        x._kind_of_view = "several" if count > 1 else "custom"
 
 
 def _alias(x: Any) -> Any:

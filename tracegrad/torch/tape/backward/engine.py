@@ -73,10 +73,11 @@ def backward(
         work, _ = run(roots, create_graph, retain)
         work.write()
         return
+    edges = [edge_of(x) for x in ins]
     for x in ins:
         if not isinstance(x, GradientEdge) and not x.is_leaf:
             x.retain_grad()
-    work, _ = run(roots, create_graph, retain, [edge_of(x) for x in ins], accumulate=True)
+    work, _ = run(roots, create_graph, retain, edges, accumulate=True)
     work.write()
 
 
@@ -278,6 +279,8 @@ def edge_of(x: Any) -> Edge:
     """Return the edge that a cotangent of `x`, a Tensor or a `GradientEdge`, arrives along."""
     if isinstance(x, GradientEdge):
         return x.node, x.output_nr
+    if not hasattr(x, "_edge_of"):
+        raise RuntimeError(located(f"all inputs have to be Tensors or GradientEdges, but got {type(x).__name__}"))
     if not x.requires_grad:
         raise RuntimeError(located("One of the differentiated Tensors does not require grad"))
     e = x._edge_of() or AccumulateGrad(x, None)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tracegrad.typing import Array, NDArray
 
 
+# The kinds of views that are made without recording: in `no_grad`, and in inference mode.
+_UNRECORDED = "no_grad", "inference"
+
+
 def shared(view: NDArray, array: Any) -> bool:
     """Whether NumPy's result for `view` shares the memory of `array`."""
     base = view.base
@@ -41,7 +45,7 @@ def register(view: Recorded, parent: Recorded, step: object, kind: str = "") -> 
         kind = kind or parent._kind_of_view
     view._base = base
     view._counter = parent._counter
-    view._kind_of_view = kind or ("" if STATE.enabled else _unrecorded())
+    view._kind_of_view = kind or ("" if STATE.enabled else _UNRECORDED[STATE.inference])
     known = base._views
     if known is None:
         base._views = [weakref.ref(view)]
@@ -49,11 +53,6 @@ def register(view: Recorded, parent: Recorded, step: object, kind: str = "") -> 
     known.append(weakref.ref(view))
     if len(known) > 32 and len(known) & (len(known) - 1) == 0:
         base._views = [r for r in known if r() is not None]
-
-
-def _unrecorded() -> str:
-    """Return the kind of a view that is made without recording."""
-    return "inference" if STATE.inference else "no_grad"
 
 
 def as_view(result: Any, parent: Recorded, step: Callable[..., object], make_view: Callable[[Any], Any]) -> Any:
@@ -74,7 +73,7 @@ def register_all(views: Sequence[Recorded], parent: Recorded, op: Op, params: di
     """Register `views`, the results of `op` on `parent`, in the same memory."""
     base, steps, counter = parent._base, parent._steps, parent._counter
     base = parent if base is None else base
-    kind = "several" if STATE.enabled else _unrecorded()
+    kind = "several" if STATE.enabled else _UNRECORDED[STATE.inference]
     for k, view in enumerate(views):
         view._steps = (steps, (op, params, k))
         view._base, view._counter, view._kind_of_view = base, counter, kind

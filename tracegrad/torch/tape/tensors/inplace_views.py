@@ -1,4 +1,4 @@
-"""In-place view methods: `t_`, `transpose_`, `squeeze_`, `unsqueeze_` and the like.
+"""In-place methods that change the shape: views (`t_`, `transpose_`, `squeeze_`, ...), and `resize_` and `set_`.
 
 No element moves. Other views of the Tensor stay views of the same memory: if the Tensor has views, they and the Tensor
 become views of a new base.
