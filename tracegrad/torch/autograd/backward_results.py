@@ -12,11 +12,12 @@ from tracegrad.ops import Carrier
 from tracegrad.ops.shape.linear import full
 from tracegrad.torch.tape.recording.node import Spec
 from tracegrad.torch.tape.recording.op_node import summed_to
+from tracegrad.typing import Array
 
 __all__ = ["Inputs", "zeros"]
 
 
-def zeros(spec: Any) -> Any:
+def zeros(spec: Any) -> Array:
     """Return the cotangent 0 of a value: an ndarray, or a value of the active trace."""
     return full(shape=spec.shape, value=0.0 if spec.dtype.kind in "fc" else 0, dtype=spec.dtype.name)
 
@@ -40,7 +41,7 @@ class Inputs(NamedTuple):
         others = [k for k, x in enumerate(args) if not isinstance(x, arrays)]
         return cls(len(args), positions, [Spec(args[k].shape, args[k].dtype) for k in positions], others, numbers)
 
-    def cotangents(self, name: str, result: object, wanted: Sequence[Any]) -> list[Any]:
+    def cotangents(self, name: str, result: object, wanted: Sequence[object]) -> list[Any]:
         """Extract the arrays' cotangents from the result of the backward pass `name`; None where `wanted` is false.
 
         They are summed and converted to the shape and dtype of each array.
@@ -68,7 +69,7 @@ class Inputs(NamedTuple):
                 )
         return [self._fitted(name, i, args[k]) if wanted[i] else None for i, k in enumerate(self.positions)]
 
-    def _fitted(self, name: str, i: int, x: Any) -> Any:
+    def _fitted(self, name: str, i: int, x: Any) -> Array | None:
         if x is None:
             return None
         if not isinstance(x, Carrier | np.ndarray | np.generic):
@@ -83,7 +84,8 @@ class Inputs(NamedTuple):
                     f"shape compatible with {list(spec.shape)}"
                 )
             )
-        return summed_to(x, spec)
+        result: Array = summed_to(x, spec)
+        return result
 
 
 def _expandable(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops import Carrier
@@ -106,7 +106,7 @@ class Function:
         clears = cls.clear_saved_tensors_on_access
         cls._context_cls = type(name, (FunctionCtx,), {"__module__": __name__, "_clears": clears})
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         warnings.warn(
             located(
                 f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
@@ -116,7 +116,7 @@ class Function:
             stacklevel=2,
         )
 
-    def __call__(self, *args: Any, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         raise RuntimeError(
             located(
                 "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
@@ -296,11 +296,11 @@ class Function:
         return None
 
     @classmethod
-    def _remember(cls, args: Sequence[Any], kinds: Any, result: Any) -> None:
+    def _remember(cls, args: Sequence[object], kinds: object, result: Any) -> None:
         """Store the result of an opaque call on arguments of these kinds, if `_foreseen` can use it for other calls."""
 
     @classmethod
-    def _foreseen(cls, args: Sequence[object], kinds: object) -> Any:
+    def _foreseen(cls, args: Sequence[object], kinds: object) -> object:
         """Return a value with the structure, shapes and dtypes of an opaque call's result, or None if unknown."""
         return None
 

@@ -134,7 +134,7 @@ class SavedTensor:
 
     __slots__ = ("edge", "number", "public_class", "saved")
 
-    def __init__(self, x: Recorded, edge: Any, number: int):
+    def __init__(self, x: Recorded, edge: object, number: int):
         if x._counter is None:
             text = "Inference tensors cannot be saved for backward. Please do not track backward or do not use them."
             raise RuntimeError(located(text))
@@ -144,11 +144,11 @@ class SavedTensor:
         """Return the value as a recorded array with its edge."""
         return self.saved.sharing(self._shown(self.saved.value(self._edge(node), is_own_result=self.number >= 0), node))
 
-    def pack(self, node: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+    def pack(self, node: Node, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
         """Replace the saved value by the result of `pack`."""
         self.saved.pack(self._shown(self.saved.array, node), pack, unpack)
 
-    def _shown(self, array: Any, node: Any) -> Any:
+    def _shown(self, array: Any, node: Node) -> Any:
         edge = self._edge(node)
         moving = array.dual if array.__class__ is DualArray else None
         if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
@@ -161,12 +161,12 @@ class SavedTensor:
         return (node, self.number) if self.number else node
 
 
-def public_class_of(x: Any) -> Any:
+def public_class_of(x: Recorded) -> type:
     """Return the class of values that replace `x`; for a Python number not the class of its results."""
     return type(x) if x.weak else type(x)._public_class
 
 
-def like(public_class: Any, array: Any, edge: Any) -> Any:
+def like(public_class: Any, array: Any, edge: object) -> Any:
     """Make a recorded array of this class with the history `edge`."""
     out = _new(public_class)
     if array.__class__ is DualArray:

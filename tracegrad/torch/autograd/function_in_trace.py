@@ -41,7 +41,7 @@ class FunctionRule:
         return repr(self.cls.__name__)
 
     def pull(
-        self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...], wanted: Any = None
+        self, cotangents: Sequence[Array | None], outputs: Sequence[Array], inputs: tuple[Any, ...], wanted: Any = None
     ) -> Sequence[Any]:
         if wanted is not None:
             positions = {self.inputs.positions[i] for i in wanted}
@@ -53,7 +53,9 @@ class FunctionRule:
         arrays = map(_array, self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating))
         return [x if x is None or isinstance(x, Carrier) else y._lift(x) for x, y in zip(arrays, inputs)]
 
-    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def push(
+        self, tangents: Sequence[Array | None], outputs: Sequence[Array], inputs: tuple[Any, ...]
+    ) -> Sequence[Any]:
         args: list[Any] = [None] * self.inputs.number
         for k, spec, t in zip(self.inputs.positions, self.inputs.specs, tangents):
             args[k] = self._rule_arg(spec, t) if spec.dtype.kind in "fc" else None
@@ -80,13 +82,13 @@ class FunctionRule:
     def batched(self, size: int) -> FunctionRule:
         raise UnsupportedError(located(f"a call of {self.cls.__name__} outside of the function that vmap maps"))
 
-    def _rule_arg(self, spec: Spec, ct: Any) -> Any:
+    def _rule_arg(self, spec: Spec, ct: Any) -> object:
         if ct is not None:
             return _as(self.like, ct._alias() if isinstance(ct, Carrier) else ct)  # type: ignore[attr-defined]
         return _as(self.like, zeros(spec)) if self.context.materialize_grads else None
 
 
-def _array(x: Any) -> Any:
+def _array(x: object) -> Any:
     """Return the array of a Tensor; other objects unchanged."""
     return x.array if isinstance(x, Recorded) else x
 
@@ -169,7 +171,7 @@ class GraphCall:
             if id(x) in known:
                 setattr(context, name, known[id(x)])
 
-    def pull(self, cotangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    def pull(self, cotangents: Sequence[Array | None], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """Apply the rule, connected with these results and inputs."""
         self.connect(results, inputs)
         return list(self.rule.pull(cotangents, results, tuple(inputs)))

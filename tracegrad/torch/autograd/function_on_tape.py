@@ -261,7 +261,7 @@ class _TapeCall:
             self.constant.add(id(x))
         return x
 
-    def _rebase(self, x: Any, edge: object, count: int) -> None:
+    def _rebase(self, x: Recorded, edge: object, count: int) -> None:
         """Set the history of `x`, which was updated in place, to the one that begins at `edge`."""
         if x._base is not None:
             inplace_updates.check_view(x)
@@ -314,14 +314,15 @@ def _warn_of_dirty(x: Recorded) -> None:
     warnings.warn(located(text), UserWarning, stacklevel=2)
 
 
-def _alias(x: Any) -> Any:
+def _alias(x: Recorded) -> Recorded:
     """Return a view of all of `x`."""
-    return x.bind(reshape, (x,), {"shape": x.shape})
+    result: Recorded = x.bind(reshape, (x,), {"shape": x.shape})
+    return result
 
 
-def _detached(x: Any) -> Any:
+def _detached(x: Recorded) -> Recorded:
     """Return a value in the memory of `x`, with its version counter, but not registered as a view."""
-    out = like(type(x)._public_class, _alias(x).array, None)
+    out: Recorded = like(type(x)._public_class, _alias(x).array, None)
     out._counter = x._counter
     return out
 

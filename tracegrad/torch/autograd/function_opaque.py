@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["OpaqueApplication", "is_traced", "key_of", "opaque_backward", "opaque_forward"]
 
 
-def is_traced(x: Any) -> bool:
+def is_traced(x: object) -> bool:
     """Whether `x` is a value of a graph, or a Tensor that holds one."""
     return isinstance(x.array if isinstance(x, Recorded) else x, Carrier)
 
@@ -94,7 +94,7 @@ class OpaqueApplication:
         return outputs
 
     @property
-    def key(self) -> Any:
+    def key(self) -> object:
         """Return a key that is equal for calls with equal arguments, if the class is pure; else a unique key.
 
         The first argument is compared by `==`.
@@ -131,7 +131,7 @@ class OpaqueApplication:
         return [np.zeros(s.shape, s.dtype) if x is None else _plain(x) for x, s in pairs]
 
 
-def key_of(x: NDArray | None) -> Any:
+def key_of(x: NDArray | None) -> object:
     """Return a key that is equal for equal arrays, numbers, strings and None, and for identical other objects."""
     if isinstance(x, np.ndarray):
         return x.dtype, x.shape, id(x) if x.dtype.hasobject else x.tobytes()

@@ -17,6 +17,7 @@ from tracegrad.torch.functions.indexing.joining import stack
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.tensors.factories import zeros, zeros_like
 from tracegrad.torch.tape.tensors.tensor import Tensor
+from tracegrad.typing import DTypeLike
 
 if TYPE_CHECKING:
     from tracegrad.typing import Array
@@ -204,7 +205,7 @@ def pulled_back(
     return engine.grad([outputs[k] for k in chosen], inputs, some, create_graph=create_graph, allow_unused=True)
 
 
-def jacobian_rows(out: Any, inputs: Tensors, create_graph: bool, at_once: bool) -> list[Any]:
+def jacobian_rows(out: Tensor, inputs: Tensors, create_graph: bool, at_once: bool) -> list[Any]:
     """Compute, for each input, the derivative of each element of `out`, in the shape of `out`, then the input's.
 
     None for an input that `out` does not depend on.
@@ -229,7 +230,7 @@ def _stacked(column: Sequence[Array], x: Tensor) -> Any:
     return stack([zeros_like(x) if row is None else row for row in column])
 
 
-def zero_block(out: Any, x: Any, dtype: Any) -> Any:
+def zero_block(out: Tensor, x: Tensor, dtype: DTypeLike) -> Tensor:
     return zeros((*out.shape, *x.shape), dtype=dtype)
 
 

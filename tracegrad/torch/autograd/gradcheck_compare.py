@@ -59,11 +59,11 @@ class Options:
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------
-def as_tuple(x: Any) -> tuple[Any, ...]:
+def as_tuple(x: object) -> tuple[Any, ...]:
     return tuple(x) if isinstance(x, tuple | list) else (x,)
 
 
-def requires(x: Any) -> bool:
+def requires(x: object) -> bool:
     return isinstance(x, Tensor) and x.requires_grad
 
 
@@ -81,7 +81,7 @@ def outputs_of(func: Function, inputs: Sequence[Any]) -> tuple[Any, ...]:
     return outputs
 
 
-def _check_input(i: int, x: Any) -> None:
+def _check_input(i: int, x: Tensor) -> None:
     """Warn of single precision; raise for memory that cannot be perturbed element by element."""
     if x.dtype not in _DOUBLE:
         message = (
@@ -101,7 +101,7 @@ def _check_input(i: int, x: Any) -> None:
         raise RuntimeError(located(f"The {i}th input is read-only memory; call .clone() on it before gradcheck."))
 
 
-def random_cotangent(x: Any, rng: np.random.Generator, strided: bool) -> Any:
+def random_cotangent(x: Tensor, rng: np.random.Generator, strided: bool) -> Any:
     """Return a Tensor like `x` of random numbers from -1 to 1 that requires grad."""
     values = rng.uniform(-1.0, 1.0, x.shape)
     if x.dtype.kind == "c":
@@ -168,17 +168,17 @@ class BackwardCheck:
         return [columns(self.arrays, x.array, self.options.eps) for x in self.wanted]
 
     # -- values of the tape ------------------------------------------------------------------------------------------
-    def pull(self, out: Any, ct: Array) -> list[Any]:
+    def pull(self, out: Tensor, ct: Array) -> list[Any]:
         # Each pass needs a new array, because a gradient may be the cotangent itself.
         weight = of_array(np.array(ct.reshape(out.shape), out.dtype))
         return list(engine.grad(out, self.wanted, weight, retain_graph=True, allow_unused=True))
 
-    def jacobians(self, out: Any, seed: complex) -> list[Array]:
+    def jacobians(self, out: Tensor, seed: complex) -> list[Array]:
         """Compute, for each input, the derivatives of a part of an output, as a matrix: input by output elements."""
         cts = np.eye(out.numel(), dtype=out.dtype) * seed
         return self.gathered([self.pull(out, ct) for ct in cts])
 
-    def combination(self, out: Any, ct: Array) -> list[Array]:
+    def combination(self, out: Tensor, ct: Array) -> list[Array]:
         return [j[:, 0] for j in self.gathered([self.pull(out, ct)])]
 
     def gathered(self, rows: Sequence[Sequence[Any]]) -> list[Array]:
@@ -193,13 +193,13 @@ class BackwardCheck:
             matrices.append(matrix)
         return matrices
 
-    def check_gradient(self, gradient: Any, x: Any) -> None:
+    def check_gradient(self, gradient: Any, x: Tensor) -> None:
         if gradient.shape != x.shape:
             raise GradcheckError("Analytical gradient has incorrect size")
         if gradient.dtype != x.dtype and self.options.check_grad_dtypes:
             raise GradcheckError("Gradient has dtype mismatch")
 
-    def twice(self, compute: Callable[..., list[Array]], *args: Any) -> list[Array]:
+    def twice(self, compute: Callable[..., list[Array]], *args: object) -> list[Array]:
         """Return the result of `compute`, which must be equal at a second call."""
         first, second = compute(*args), compute(*args)
         tolerance = self.options.nondet_tol
@@ -227,10 +227,10 @@ class BackwardCheck:
                     if not self.close(a, n, self.options.atol):
                         raise GradcheckError(_mismatch(component, i, j, of_array(n), of_array(a)))
 
-    def close(self, a: Any, n: Any, atol: float) -> bool:
+    def close(self, a: NDArray, n: Any, atol: float) -> bool:
         return np.allclose(a, n, rtol=self.options.rtol, atol=atol)
 
-    def compare_fast(self, tracked: Sequence[int], outputs: Sequence[Any]) -> None:
+    def compare_fast(self, tracked: Sequence[int], outputs: Sequence[Tensor]) -> None:
         rng = np.random.default_rng(SEED)
         directions = [(unit(x, rng), unit(x, rng)) for x in self.wanted]
         weights = [unit(x, rng) for x in outputs]
@@ -250,7 +250,7 @@ class BackwardCheck:
                             _mismatch(component, i, j, n, a) + self.elements(component, position, out, j)
                         )
 
-    def elements(self, component: _OutputComponent, position: int, out: Any, j: int) -> str:
+    def elements(self, component: _OutputComponent, position: int, out: Tensor, j: int) -> str:
         """Describe the result of the full check for the pair that differed in fast mode."""
         numerical = self.derivatives()[j][position].of(component.extract)
         analytical = self.jacobians(out, component.seed)[j]
@@ -297,7 +297,7 @@ class BackwardCheck:
                     f"gradient computation.\n\nGot:\n{actual}\n\nExpected:\n{of_array(expected)}"
                 )
 
-    def expect_zero(self, outputs: Sequence[Any]) -> None:
+    def expect_zero(self, outputs: Sequence[Tensor]) -> None:
         """Check that cotangents of zero give gradients of zero."""
         if not outputs:
             return
@@ -342,18 +342,18 @@ class BackwardCheck:
         return result
 
 
-def _components(out: Any) -> tuple[_OutputComponent, ...]:
+def _components(out: Tensor) -> tuple[_OutputComponent, ...]:
     return _BOTH if out.dtype.kind == "c" else _REAL
 
 
-def _mismatch(component: _OutputComponent, i: int, j: int, numerical: Any, analytical: Any) -> str:
+def _mismatch(component: _OutputComponent, i: int, j: int, numerical: object, analytical: object) -> str:
     return (
         f"{component.message_prefix}Jacobian mismatch for output {i} with respect to input {j},\n"
         f"numerical:{numerical}\nanalytical:{analytical}\n"
     )
 
 
-def unit(x: Any, rng: np.random.Generator) -> Array:
+def unit(x: Tensor, rng: np.random.Generator) -> Array:
     """Make a random unit vector with as many elements as `x`; none is negative, so that errors do not cancel."""
     vector: Array = rng.uniform(size=x.numel())
     vector /= np.sqrt(vector @ vector) or 1.0

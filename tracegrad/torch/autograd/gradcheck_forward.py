@@ -110,7 +110,7 @@ class ForwardCheck:
                     )
 
 
-def _mismatch(message_prefix: str, i: int, j: int, numerical: Any, analytical: Any) -> str:
+def _mismatch(message_prefix: str, i: int, j: int, numerical: object, analytical: object) -> str:
     return (
         f"{message_prefix}Jacobian computed with forward mode mismatch for output {i} with respect to input {j},\n"
         f"numerical:{numerical}\nanalytical:{analytical}\n"

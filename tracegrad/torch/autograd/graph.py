@@ -307,7 +307,7 @@ class _Handle:
         self.remove()
 
 
-def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all") -> _Handle:
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all") -> _Handle:
     """Call a function in each backward pass when gradients of several Tensors are known.
 
     Parameters

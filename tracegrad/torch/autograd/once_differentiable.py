@@ -27,7 +27,7 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(fn)
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: object) -> Any:
         mode, STATE.enabled = STATE.enabled, False
         try:
             result = fn(ctx, *grads)
@@ -43,7 +43,7 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
     return backward
 
 
-def _sources(ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
+def _sources(ctx: Any, grads: Sequence[object]) -> Sequence[object]:
     """Return the values with respect to which the outputs must not be differentiated.
 
     In PyTorch only the cotangents count. With this rule, a transform of a function of arrays would return a wrong zero
@@ -58,7 +58,7 @@ class Error(Node):
     __slots__ = ("count",)
     is_multi_result = True
 
-    def __init__(self, edges: tuple[Any, ...], count: int):
+    def __init__(self, edges: tuple[object, ...], count: int):
         self.edges, self.hooks, self.number, self.count = edges, None, next_number(), count
 
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:

@@ -55,7 +55,7 @@ class Variable(metaclass=_VariableMeta):
 
     _execution_engine = _ExecutionEngine()
 
-    def __new__(cls, data: Any, requires_grad: bool = False, volatile: Any = None) -> Any:
+    def __new__(cls, data: Any, requires_grad: bool = False, volatile: object = None) -> Any:
         if not isinstance(data, Tensor):
             raise TypeError(located(f"Variable data has to be a tensor, but got {type(data).__name__}"))
         return data.detach().requires_grad_(requires_grad)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.distributions import constraints, transforms
@@ -33,7 +33,7 @@ class ConstraintRegistry:
     def __init__(self) -> None:
         self._registry: dict[type, Callable[[Any], Any]] = {}
 
-    def register(self, constraint: Any, factory: Callable[[Any], Any] | None = None) -> Any:
+    def register(self, constraint: object, factory: Callable[[Any], Any] | None = None) -> Any:
         """Register `factory(constraint)` for a constraint or a class of constraints; also a decorator.
 
         TypeError for other objects.
@@ -58,7 +58,9 @@ class ConstraintRegistry:
 biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
 
 
-def _registered(*rows: object, registries: Any = (biject_to, transform_to)) -> Callable[[Any], Any]:
+def _registered(
+    *rows: object, registries: Sequence[ConstraintRegistry] = (biject_to, transform_to)
+) -> Callable[[Any], Any]:
     def declare(factory: Callable[[Any], Any]) -> Callable[[Any], Any]:
         for registry in registries:
             for constraint in rows:

@@ -251,7 +251,7 @@ class ParameterList(Module):
     (['0', '1'], 2)
     """
 
-    def __init__(self, values: Iterable[Any] | None = None):
+    def __init__(self, values: Iterable[object] | None = None):
         super().__init__()
         self._size = 0
         if values is not None:
@@ -278,7 +278,7 @@ class ParameterList(Module):
         self[k] = value
         return self
 
-    def extend(self, values: Iterable[Any]) -> Self:
+    def extend(self, values: Iterable[object]) -> Self:
         """Append parameters; return the list. TypeError for a Tensor, and for objects that cannot be iterated."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}")

@@ -191,7 +191,7 @@ class _BackwardHook:
         self.grad_output: Any = None
         self.has_inputs = False
 
-    def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[object, ...]:
+    def wrap_inputs(self, args: tuple[object, ...]) -> tuple[object, ...]:
         """Pass the arguments through a node that intercepts the gradients of the inputs."""
         positions = [k for k, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
         self.has_inputs = bool(positions)
@@ -219,7 +219,7 @@ class _BackwardHook:
             results[k] = x
         return tuple(results) if is_tuple else results[0]
 
-    def at_outputs(self, grads: tuple[Any, ...]) -> tuple[Array, ...]:
+    def at_outputs(self, grads: tuple[Array, ...]) -> tuple[Array, ...]:
         """Call the backward pre-hooks; call the backward hooks too if no input requires grad."""
         whole = _spread(grads, self.output_positions, self.outputs)
         for hook in list(self.module._hooks.backward_before.values()):
@@ -237,7 +237,7 @@ class _BackwardHook:
                 hook(self.module, (None,) * self.count, whole)
         return tuple([whole[k] for k in self.output_positions])
 
-    def at_inputs(self, grads: tuple[Tensor, ...]) -> tuple[Any, ...]:
+    def at_inputs(self, grads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Call the backward hooks with the gradients of the inputs and outputs."""
         if self.grad_output is None:  # a gradient that does not come from the output, as in a second derivative
             return grads

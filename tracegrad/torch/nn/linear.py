@@ -34,7 +34,7 @@ class Identity(Module):
     1.5
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: object):
         super().__init__()
 
     def forward(self, input: Array) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.errors import UnsupportedError
@@ -73,7 +74,7 @@ def _kind_of(nonlinearity: str) -> str:
 
 
 # -- sequences --------------------------------------------------------------------------------------------------------
-def _until(time: int, lengths: list[int], following: Any, state: Any) -> list[Array]:
+def _until(time: int, lengths: list[int], following: Sequence[Array], state: Any) -> list[Array]:
     """Return the following states of sequences that have an element at this time, and the old ones of the others."""
     inside = tensor([[length > time] for length in lengths])
     return [_where(inside, new, old) for new, old in zip(following, state)]
@@ -175,7 +176,7 @@ class RNNBase(Module):
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[-1]}"
             )
 
-    def _packed(self, sequence: PackedSequence, hx: Any) -> Any:
+    def _packed(self, sequence: PackedSequence, hx: Any) -> tuple[PackedSequence, Array | tuple[Array, ...]]:
         """Run packed sequences as padded ones, whose states stay the same after their ends."""
         self._require_width(sequence.data)
         sizes = sequence.batch_sizes.tolist()

@@ -130,7 +130,7 @@ class _LBFGSIterations:
         table |= {"ro": self.inverses, "H_diag": self.scale, "prev_flat_grad": from_numpy(self.previous)}
         return table | {"prev_loss": self.previous_loss}
 
-    def run(self) -> Any:
+    def run(self) -> object:
         """Run all iterations; return the loss before them."""
         group = self._group
         first, loss, gradient = self._evaluated()

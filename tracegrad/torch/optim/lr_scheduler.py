@@ -363,7 +363,7 @@ class SequentialLR(_OfSchedules):
         self._schedulers[0]._initial_step()
         self._last_lr = self._schedulers[0].get_last_lr()
 
-    def step(self, epoch: Any = None) -> None:
+    def step(self, epoch: object = None) -> None:
         """Step the schedule that is active in the next epoch."""
         self.last_epoch += 1
         iteration = bisect.bisect_right(self._milestones, self.last_epoch)
@@ -384,7 +384,7 @@ class ChainedScheduler(_OfSchedules):
     [0.05]
     """
 
-    def __init__(self, schedulers: Sequence[Any], optimizer: Any = None):
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Any = None):
         if not schedulers:
             raise ValueError(
                 located("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
@@ -392,7 +392,7 @@ class ChainedScheduler(_OfSchedules):
         super().__init__(schedulers[0].optimizer if optimizer is None else optimizer, schedulers)
         self._last_lr = self.rates()
 
-    def step(self, epoch: Any = None) -> None:
+    def step(self, epoch: object = None) -> None:
         """Advance all schedules to the next epoch."""
         for each in self._schedulers:
             each.step()

@@ -15,7 +15,7 @@ from tracegrad.torch.tape import Tensor
 __all__ = ["LRScheduler", "for_each", "set_rates"]
 
 
-def set_rates(optimizer: Optimizer, rates: Iterable[Any], name: str = "lr") -> None:
+def set_rates(optimizer: Optimizer, rates: Iterable[Tensor | float], name: str = "lr") -> None:
     """Set the rates of the groups; a rate that is a Tensor stays that Tensor."""
     for group, rate in zip(optimizer.param_groups, rates):
         known = group.get(name)
@@ -26,7 +26,7 @@ def set_rates(optimizer: Optimizer, rates: Iterable[Any], name: str = "lr") -> N
             group[name] = float(rate) if isinstance(rate, Tensor) else rate
 
 
-def for_each(name: str, x: Any, optimizer: Optimizer) -> list[Any]:
+def for_each(name: str, x: object, optimizer: Optimizer) -> list[Any]:
     """Return `x` for each group; ValueError for a list of another length."""
     groups = len(optimizer.param_groups)
     if not isinstance(x, list | tuple):

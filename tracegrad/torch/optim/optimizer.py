@@ -71,7 +71,7 @@ class Optimizer:
         if "step" in vars(cls):
             cls.step = _with_hooks(cls.step)  # type: ignore[method-assign]
 
-    def __new__(cls, *args: Any, **kwargs: object) -> Optimizer:
+    def __new__(cls, *args: object, **kwargs: object) -> Optimizer:
         # A subclass that wraps another optimizer need not call `__init__`.
         self = super().__new__(cls)
         self._prepare()
@@ -324,7 +324,7 @@ def _changed(rule: UpdateRule, p: Array, g: Array, state: Any, group: Any) -> tu
     return view_as_complex(new), counted | whole
 
 
-def _is_complex(x: Any) -> bool:
+def _is_complex(x: Array) -> bool:
     return x is None or (isinstance(x, Tensor) and x.dtype.kind == "c")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracegrad.errors import located
 from tracegrad.torch.optim.docs import OPTIM_DOCS
@@ -76,7 +76,7 @@ class ReduceLROnPlateau(LRScheduler):
             return sign * a > sign * best * (1.0 + sign * self.threshold)
         return sign * a > sign * best + self.threshold
 
-    def step(self, metrics: Any, epoch: Any = None) -> None:  # type: ignore[override]
+    def step(self, metrics: Tensor | float, epoch: int | None = None) -> None:  # type: ignore[override]
         """Advance to the next epoch, with this metric."""
         current = float(metrics.detach() if isinstance(metrics, Tensor) else metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch

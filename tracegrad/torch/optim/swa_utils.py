@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.torch.modes import no_grad
@@ -17,6 +17,7 @@ from tracegrad.torch.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm
 from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.lr_scheduler_base import LRScheduler
 from tracegrad.torch.tape.tensors.factories import tensor
+from tracegrad.typing import DeviceLike
 
 if TYPE_CHECKING:
     from tracegrad.torch.optim.optimizer import Optimizer
@@ -117,8 +118,8 @@ class AveragedModel(Module):
 
     def __init__(
         self,
-        model: Any,
-        device: Any = None,
+        model: Module,
+        device: DeviceLike = None,
         avg_fn: Callable[..., object] | None = None,
         multi_avg_fn: Callable[..., object] | None = None,
         use_buffers: bool = False,
@@ -134,11 +135,11 @@ class AveragedModel(Module):
         """Call the averaged module."""
         return self.module(*args, **kwargs)
 
-    def _values(self, module: Any) -> list[Any]:
+    def _values(self, module: Module) -> list[Any]:
         buffers = module.buffers() if self.use_buffers else []
         return [x.detach() for x in (*module.parameters(), *buffers)]
 
-    def update_parameters(self, model: Any) -> None:
+    def update_parameters(self, model: Module) -> None:
         """Include the parameters of a model in the average; the first ones are copied."""
         averaged, current = self._values(self.module), self._values(model)
         with no_grad():
@@ -197,7 +198,7 @@ class SWALR(LRScheduler):
     def __init__(
         self,
         optimizer: Optimizer,
-        swa_lr: Any,
+        swa_lr: float | Sequence[float],
         anneal_epochs: int = 10,
         anneal_strategy: str = "cos",
         last_epoch: int = -1,

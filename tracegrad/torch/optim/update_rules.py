@@ -51,7 +51,7 @@ def _to(x: Array | float, p: Array) -> Any:
     return x if kind in (int, float) else cast(x, dtype=p.dtype.name)
 
 
-def _toward(x: Array, y: Array, weight: float) -> Any:
+def _toward(x: Array, y: Array, weight: Array | float) -> Array:
     """Interpolate from `x` to `y`."""
     return x + (y - x) * weight
 

@@ -67,13 +67,13 @@ class TensorPickler(_Pickler):  # type: ignore[misc]
         self._keys: dict[tuple[int, int], tuple[str, str]] = {}
         self._memory: list[Any] = []  # that of the keys, so that no other array gets their addresses
 
-    def persistent_id(self, obj: Any) -> Any:
+    def persistent_id(self, obj: object) -> object:
         """Return the id of a storage; None for other objects."""
         if type(obj) is not _StorageKey:
             return None
         return ("storage", obj.type, obj.key, "cpu", obj.numel)
 
-    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+    def save(self, obj: object, save_persistent_id: bool = True) -> None:
         """Write an object; names and dtypes as names of `torch`."""
         if isinstance(obj, np.dtype) and obj.names is None and obj.kind in "biufc":
             obj = GlobalName("torch", obj.name)
@@ -153,14 +153,14 @@ class TensorPickler(_Pickler):  # type: ignore[misc]
 class _Reduced:
     """Object that is made by a call, inside of the arguments of another one."""
 
-    def __init__(self, function: Any, arguments: tuple[Any, ...]):
+    def __init__(self, function: Any, arguments: tuple[object, ...]):
         self.how = function, arguments
 
     def __reduce__(self) -> Any:
         return self.how
 
 
-def _with_numpy_dtypes(x: object) -> Any:
+def _with_numpy_dtypes(x: object) -> object:
     if isinstance(x, tuple):
         return tuple(map(_with_numpy_dtypes, x))
     return _NumPyDType(x) if isinstance(x, np.dtype) else x

@@ -49,20 +49,20 @@ def _view(array: Any, offset: Any, size: Any, stride: Any) -> NDArray:
         raise pickle.UnpicklingError(located(text)) from error
 
 
-def _rebuild_tensor(storage: FileStorage, storage_offset: int, size: object, stride: object) -> Any:
+def _rebuild_tensor(storage: FileStorage, storage_offset: int, size: object, stride: object) -> Tensor:
     array = storage.array if isinstance(storage, FileStorage) else None
     return of_array(_view(array, storage_offset, size, stride))
 
 
 def _rebuild_tensor_v2(
-    storage: Any,
-    storage_offset: Any,
-    size: Any,
-    stride: Any,
-    requires_grad: Any,
-    backward_hooks: Any,
-    metadata: Any = None,
-) -> Any:
+    storage: FileStorage,
+    storage_offset: int,
+    size: object,
+    stride: object,
+    requires_grad: bool,
+    backward_hooks: object,
+    metadata: object = None,
+) -> Tensor:
     tensor = _rebuild_tensor(storage, storage_offset, size, stride)
     return tensor.requires_grad_(True) if requires_grad is True else tensor
 
@@ -83,7 +83,7 @@ def _rebuild_tensor_v3(
     return _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks)
 
 
-def _rebuild_parameter(data: Any, requires_grad: Any, backward_hooks: Any) -> Any:
+def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: object) -> Tensor:
     return Parameter(data, requires_grad=requires_grad is True)
 
 

@@ -73,7 +73,7 @@ class safe_globals:
     [<class 'fractions.Fraction'>]
     """
 
-    def __init__(self, safe_globals: Iterable[Any]):
+    def __init__(self, safe_globals: Iterable[object]):
         self.safe_globals = list(safe_globals)
 
     def __enter__(self) -> None:

@@ -71,7 +71,7 @@ class _PickleMachine:
         return items
 
     # -- containers ----------------------------------------------------------------------------------------------------
-    def append(self, items: list[Any]) -> None:
+    def append(self, items: list[object]) -> None:
         _checked(self.stack[-1], list).extend(items)
 
     def add(self, items: list[object]) -> None:
@@ -129,7 +129,7 @@ _REFUSED = (
 )
 
 
-def _checked(x: Any, kind: type) -> Any:
+def _checked(x: object, kind: type) -> Any:
     """Return a value of the stack; TypeError if a container is of another type than the opcode is for."""
     if not isinstance(x, kind):
         raise TypeError(f"a {kind.__name__} is expected, got a {type(x).__name__}")

@@ -82,7 +82,7 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
 
 def checkpoint(
     function: Callable[..., Any],
-    *args: Any,
+    *args: object,
     use_reentrant: bool | None = None,
     context_fn: Callable[[], Contexts] = noop_context_fn,
     determinism_check: str = "default",
@@ -243,7 +243,7 @@ class _Frame:
     def _recompute(self) -> None:
         values: dict[int, Any] = {}
 
-        def pack(tensor: Any) -> Any:
+        def pack(tensor: Tensor) -> object:
             values[len(values)] = tensor.detach()
             if self.early_stop and len(values) == self.count:
                 raise _StopRecomputation

@@ -33,10 +33,10 @@ class _WeightNormParametrization(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, weight_g: Tensor, weight_v: Tensor) -> Any:
+    def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
         return weight_v * (weight_g / norms(weight_v, self.dim))
 
-    def right_inverse(self, weight: Tensor) -> Any:
+    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         return norms(weight, self.dim), weight
 
 
@@ -60,7 +60,7 @@ class _SpectralNormParametrization(Module):
             iterate(matrix.mT, self._v, self._u, self.n_power_iterations, self.eps)
         return divided_by_norm(weight, matrix, self._u.clone(), self._v.clone())
 
-    def right_inverse(self, value: Tensor) -> Any:
+    def right_inverse(self, value: Tensor) -> Tensor:
         return value
 
 
@@ -103,14 +103,14 @@ class _Orthogonal(Module):
         result: Tensor = FUNCTIONS["matrix_exp"](skew)[..., :columns]
         return result
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         is_wide = x.shape[-2] < x.shape[-1]
         result = self._map(x.mT if is_wide else x)
         if self.use_trivialization:
             result = self.base @ result
         return result.mT if is_wide else result
 
-    def right_inverse(self, weight: Tensor) -> Any:
+    def right_inverse(self, weight: Tensor) -> Tensor:
         if tuple(weight.shape) != tuple(self.shape):
             raise ValueError(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {weight.shape}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import Any, NoReturn
 
 from tracegrad.torch.modes import no_grad
 from tracegrad.torch.nn.container import ModuleDict, ModuleList
@@ -156,7 +156,7 @@ class ParametrizationList(ModuleList):
 
 
 def _property(name: str) -> property:
-    def get(self: Any) -> Any:
+    def get(self: Module) -> Any:
         computed = self.parametrizations[name]
         if not _CACHE.depth:
             return computed()
@@ -164,7 +164,7 @@ def _property(name: str) -> property:
             _CACHE.tensors[id(computed)] = computed()
         return _CACHE.tensors[id(computed)]
 
-    def put(self: Any, value: Any) -> None:
+    def put(self: Module, value: Tensor) -> None:
         self.parametrizations[name].right_inverse(value)
 
     return property(get, put)
@@ -201,11 +201,11 @@ def _require_same_or_unsafe(parametrization: Any, value: Any) -> None:
         _require_same(_inverse(parametrization, result), value, "parametrization.right_inverse", "the `unsafe`")
 
 
-def _refuse_pickling(self: Any) -> Any:
+def _refuse_pickling(self: object) -> NoReturn:
     raise RuntimeError("Serialization of parametrized modules is only supported through state_dict().")
 
 
-def _copy(self: Any, memo: dict[int, Any]) -> Any:
+def _copy(self: Module, memo: dict[int, Any]) -> Any:
     """Return a deep copy of a module with computed tensors, which has a class of its own, too."""
     cls = type_before_parametrizations(self)
     result = memo[id(self)] = cls.__new__(cls)

@@ -123,7 +123,7 @@ def _hook_of(module: Module, name: str) -> tuple[Any, BasePruningMethod | None]:
     return None, None
 
 
-def _scores(scores: Any, values: Any, what: str) -> Any:
+def _scores(scores: Tensor | None, values: Tensor, what: str) -> Tensor:
     """Return the importance scores, by default the values; AssertionError for scores of another shape."""
     if scores is not None and scores.shape != values.shape:
         raise AssertionError(
@@ -196,7 +196,7 @@ def _axis(dim: int, x: Any) -> int:
     return dim % len(x.shape)
 
 
-def _checked(amount: Any) -> Any:
+def _checked(amount: float) -> float:
     """Return the number or share that is pruned; TypeError or ValueError unless it is one."""
     if not isinstance(amount, int | float | np.number):
         raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
@@ -436,7 +436,7 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 def global_unstructured(
     parameters: Iterable[tuple[Module, str]],
     pruning_method: type[BasePruningMethod],
-    importance_scores: Mapping[tuple[Module, str], Any] | None = None,
+    importance_scores: Mapping[tuple[Module, str], Tensor] | None = None,
     **kwargs: Any,
 ) -> None:
     """Prune several parameters as if they were one vector.

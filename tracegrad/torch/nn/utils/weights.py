@@ -75,7 +75,7 @@ class _WeightHook:
         """Return the weight."""
         raise NotImplementedError
 
-    def __call__(self, module: Module, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: object) -> None:
         setattr(module, self.name, self.compute(module, module.training))
 
 

@@ -27,10 +27,10 @@ __all__ = ["Edge", "Sweep", "backward", "edge_of", "grad", "run"]
 
 def backward(
     tensors: object,
-    grad_tensors: Any = None,
+    grad_tensors: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    inputs: Any = None,
+    inputs: object = None,
 ) -> None:
     """Add the derivative of a weighted sum of Tensors to the `grad` of the leaves.
 
@@ -82,9 +82,9 @@ def backward(
 
 
 def grad(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any = None,
+    outputs: object,
+    inputs: object,
+    grad_outputs: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     only_inputs: bool = True,
@@ -234,11 +234,11 @@ def _like(x: Any) -> Any:
     return x.spec if isinstance(x, GradientEdge) else x
 
 
-def _repeated(x: Array, size: int) -> Any:
+def _repeated(x: Array, size: int) -> Array:
     return broadcast_to(x, shape=(size, *x.shape))
 
 
-def _stacked(column: Sequence[Array]) -> Any:
+def _stacked(column: Sequence[Array]) -> Array:
     return concatenate(*[reshape(x, shape=(1, *x.shape)) for x in column], axis=0)
 
 

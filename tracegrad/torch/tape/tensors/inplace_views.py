@@ -86,7 +86,7 @@ def _check(x: Recorded, name: str) -> None:
         )
 
 
-def set_shape(x: Any, shape: object) -> None:
+def set_shape(x: Recorded, shape: object) -> None:
     """Set the shape of an array in place, as assignment to `shape` does."""
     if not x.array.flags.c_contiguous:
         view = x.array.view()

@@ -53,21 +53,23 @@ def _floating(name: str, dtype: DTypeLike) -> DType:
     return kind
 
 
-def _uniform(bits: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+def _uniform(bits: Any, shape: tuple[int, ...], dtype: DType) -> Array:
     if dtype.kind == "c":
         return _complex(bits.random((*shape, 2)), dtype)
     if dtype == HALF:  # multiples of 2**-11: a rounded float32 could be 1
-        drawn: Any = as_array(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048)
-        return drawn.astype(HALF)
+        drawn: Array = as_array(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048)
+        result: Array = drawn.astype(HALF)
+        return result
     return as_array(bits.random(shape, dtype.type))
 
 
-def _gaussian(bits: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+def _gaussian(bits: Any, shape: tuple[int, ...], dtype: DType) -> Array:
     if dtype.kind == "c":  # the real and imaginary parts together have variance 1
         return _complex(bits.standard_normal((*shape, 2)) * np.sqrt(0.5), dtype)
     if dtype == HALF:
-        drawn: Any = as_array(bits.standard_normal(shape, np.float32))
-        return drawn.astype(HALF)
+        drawn: Array = as_array(bits.standard_normal(shape, np.float32))
+        result: Array = drawn.astype(HALF)
+        return result
     return as_array(bits.standard_normal(shape, dtype.type))
 
 
@@ -75,13 +77,14 @@ def _complex(pairs: NDArray, dtype: DType) -> NDArray:
     return np.asarray(pairs[..., 0] + 1j * pairs[..., 1]).astype(dtype)
 
 
-def _integers(bits: Any, low: int, high: int, shape: tuple[int, ...], dtype: DType) -> Any:
+def _integers(bits: Any, low: int, high: int, shape: tuple[int, ...], dtype: DType) -> Array:
     if low >= high:
         raise RuntimeError(located(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"))
     if dtype.kind in "iu" and not (np.iinfo(dtype).min <= low and high - 1 <= np.iinfo(dtype).max):
         raise RuntimeError(located(f"the range from {low} to {high} is out of bounds for {dtype}"))
     drawn: Any = as_array(bits.integers(low, high, shape, np.uint64 if high > 1 << 63 else np.int64))
-    return drawn.astype(dtype)
+    result: Array = drawn.astype(dtype)
+    return result
 
 
 def _parameter(x: object) -> Array:
@@ -135,7 +138,7 @@ def randn(
 
 
 def randint(
-    low: Any = 0,
+    low: Tensor | int = 0,
     high: Tensor | int | None = None,
     size: Sizes | None = None,
     *,
@@ -184,7 +187,7 @@ def randn_like(input: Array, *, dtype: DTypeLike = None, **options: Any) -> Tens
 
 
 def randint_like(
-    input: Array, low: Tensor | float, high: Tensor | int | None = None, *, dtype: DTypeLike = None, **options: Any
+    input: Array, low: Tensor | int, high: Tensor | int | None = None, *, dtype: DTypeLike = None, **options: Any
 ) -> Tensor:
     """Draw integers from `low` to `high - 1`, in the shape and dtype of `input`.
 
@@ -232,12 +235,13 @@ def _common_shape(name: str, *xs: Array) -> tuple[int, ...]:
         ) from None
 
 
-def _normal(bits: Any, mean: object, std: Any, shape: Shape, dtype: DType) -> Any:
+def _normal(bits: Any, mean: object, std: Any, shape: Shape, dtype: DType) -> Array:
     mean, std = (_parameter(x) if isinstance(x, Carrier) else x for x in (mean, std))
     if not isinstance(std, Carrier) and (np.asarray(std) < 0).any():
         raise RuntimeError(located(f"normal expects std >= 0.0, but found std {np.min(std)}"))
     drawn: Any = as_array(_gaussian(bits, shape, dtype) * std + mean)
-    return drawn.astype(dtype)
+    result: Array = drawn.astype(dtype)
+    return result
 
 
 @tensor_method("bernoulli")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["arange", "linspace", "logspace", "tril_indices", "triu_indices"]
 
 
-def _bound(x: Any) -> Any:
+def _bound(x: Any) -> float:
     """Convert a bound of a range to a Python number; reading a traced bound adds a value guard."""
     x = plain(x)
     if isinstance(x, Carrier):

@@ -106,7 +106,7 @@ class TapeArray(Recorded, ArrayMethods):
         return strides
 
     @property
-    def base(self) -> Any:
+    def base(self) -> object:
         """Return the array that this is a view of, or None."""
         return self._base
 

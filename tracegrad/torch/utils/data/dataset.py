@@ -98,7 +98,7 @@ class TensorDataset(Dataset[Any]):
     (tensor(1), tensor(1.))
     """
 
-    def __init__(self, *tensors: Any):
+    def __init__(self, *tensors: Array):
         if any(tensors[0].shape[0] != tensor.shape[0] for tensor in tensors):
             raise AssertionError("Size mismatch between tensors")
         self.tensors = tensors
