@@ -1,7 +1,7 @@
 """PyTorch's functions and Tensor methods, implemented with ops."""
 
 from tracegrad.torch.functions.indexing import index_update, joining, scatter_reduce, select, shapes, slicing, sorting
-from tracegrad.torch.functions.linalg import factorizations, matmul, matrices
+from tracegrad.torch.functions.linalg import factorizations, lapack, matmul, matrices
 from tracegrad.torch.functions.math import (
     bitwise,
     complex,
@@ -23,6 +23,7 @@ __all__ = [
     "factorizations",
     "index_update",
     "joining",
+    "lapack",
     "matmul",
     "matrices",
     "nn_functional",

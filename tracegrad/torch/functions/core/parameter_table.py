@@ -250,6 +250,9 @@ LU LU_data : Tensor or ndarray | Factors in one array.
 M : Tensor or ndarray | Matrix that is subtracted.
 adjoint : bool | Whether the conjugate transpose takes the place of the matrix.
 check_errors : bool | Whether a failure raises.
+LD : Tensor or ndarray | Factors of `ldl_factor` in one array.
+ormqr.tau : Tensor or ndarray | Factors of the reflections.
+ormqr.transpose : bool | Whether Q^H takes the place of Q.
 get_infos : bool | Whether the result has the numbers of zero pivots.
 niter : int | Number of power iterations.
 pivot : bool | Whether rows are exchanged; False is not supported.
