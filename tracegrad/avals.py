@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.errors import DTypeError, located
+from tracegrad.tensor_dtype import TensorDType
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ _SHORT = {
     "complex64": "c64",
 }
 _LONG = {short: np.dtype(name) for name, short in _SHORT.items()}
-_SHORT_OF = {dtype: short for short, dtype in _LONG.items()}
+_SHORT_OF: dict[DType, str] = {dtype: short for short, dtype in _LONG.items()}
 
 SUPPORTED: frozenset[np.dtype[Any]] = frozenset(_LONG.values())
 
@@ -180,12 +181,12 @@ _MAX_SIZES = 4096
 SIZES = _SizeCache()
 
 
-def short_name(dtype: np.dtype[Any]) -> str:
+def short_name(dtype: DType) -> str:
     """Return the short name of a supported dtype in text forms: `f64`, `i32`, `bool`."""
     return _SHORT_OF[dtype]
 
 
-_NAMES: dict[np.dtype[Any], str] = {}
+_NAMES: dict[DType, str] = {}
 
 
 def name_of(dtype: DType) -> str:
@@ -201,7 +202,7 @@ def dtype_named(short: str) -> np.dtype[Any]:
     return _LONG[short]
 
 
-def supported(dtype: Any, owner: str = "an array") -> DType:
+def supported(dtype: Any, owner: str = "an array") -> np.dtype[Any]:
     """Return `dtype` in native byte order; raise a `DTypeError` that names its owner."""
     dtype = np.dtype(dtype)
     native = dtype.newbyteorder("=") if dtype.kind in "fiuc" else dtype
@@ -260,7 +261,8 @@ def weak_dtype(x: Any) -> Any:
         return type(x)
     if getattr(x, "weak", False):
         return _WEAK[x.dtype.kind]
-    return x.dtype
+    dtype = x.dtype
+    return dtype.dtype if type(dtype) is TensorDType else dtype
 
 
 def literal_of(x: Literal, dtype: DType) -> Literal:

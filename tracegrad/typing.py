@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import TypeVar
 
+    from tracegrad.tensor_dtype import TensorDType
+
     Results = TypeVar("Results", default=Any)
 else:
     from typing import TypeVar
@@ -56,7 +58,7 @@ __all__ = [
 ]
 
 Number: TypeAlias = bool | int | float | complex
-DType: TypeAlias = np.dtype[Any]
+DType: TypeAlias = "np.dtype[Any] | TensorDType"
 NDArray: TypeAlias = np.ndarray[Any, Any]
 Axes: TypeAlias = int | Sequence[int] | None
 Shape: TypeAlias = tuple[int, ...]

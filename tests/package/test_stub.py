@@ -34,6 +34,8 @@ from collections.abc import Mapping as _Mapping, Sequence as _Sequence
 from typing import Any
 
 import numpy as _np
+
+from tracegrad.tensor_dtype import TensorDType as _TensorDType
 '''
 
 # The module whose stub has the signatures of the methods that the registry gives to Tensor.
@@ -104,7 +106,7 @@ WORDS = {
     "Mapping": "_Mapping",
     "Sequence": "_Sequence",
     "Shape": "tuple[_int, ...]",
-    "DType": "_np.dtype[Any]",
+    "DType": "_np.dtype[Any] | _TensorDType",
     "DeviceLike": "str | _int | None",
     "Sizes": "_int | _Sequence[_int]",
     "NDArray": "_np.ndarray[Any, Any]",
@@ -162,7 +164,7 @@ def imported() -> Iterator[str]:
 
 def other(name: str, value: Any, gives: str | None = None) -> str:
     if isinstance(value, np.dtype):
-        return f"{name}: _np.dtype[_np.{value.type.__name__.rstrip('_')}]"
+        return f"{name}: _TensorDType"
     if isinstance(value, type):
         return f"from {value.__module__} import {value.__name__} as {name}"
     if isinstance(value, FunctionType):
@@ -173,11 +175,11 @@ def other(name: str, value: Any, gives: str | None = None) -> str:
         )
     kind = type(value).__name__
     kinds = {
-        "dict": "dict[str, _np.dtype[Any]]",
+        "dict": "dict[str, _TensorDType]",
         "float": "_float",
         "NoneType": "None",
         "SimpleNamespace": "Any",
-        "AbsentDType": "Any",
+        "TensorDType": "_TensorDType",
     }
     return f"{name}: {kinds.get(kind, kind)}"
 

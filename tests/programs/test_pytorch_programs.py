@@ -27,21 +27,9 @@ UNCOMPARED = {
     ("checkpoint_norms", "traced"): ("1.running_mean", "1.running_var", "1.num_batches_tracked"),
 }
 MAX_TRACES = 3
-_DTYPES = "a dtype is NumPy's, and has no `is_floating_point`"
-FAULTS = {
-    ("mean_teacher", "eager"): _DTYPES,
-    ("mean_teacher", "traced"): _DTYPES,
-}
-
-
-def marks(name: str, mode: str) -> list[pytest.MarkDecorator]:
-    """The mark of a program that does not yet compute what it computes with PyTorch."""
-    reason = FAULTS.get((name, mode))
-    return [] if reason is None else [pytest.mark.xfail(strict=True, reason=reason)]
-
 
 ROWS = [
-    pytest.param(program, mode, dtype, id=f"{program.stem}-{mode}-{dtype}", marks=marks(program.stem, mode))
+    pytest.param(program, mode, dtype, id=f"{program.stem}-{mode}-{dtype}")
     for program in PROGRAMS
     for mode in ("eager", "traced")
     for dtype in DTYPES

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as _np
 
+from tracegrad.tensor_dtype import TensorDType as _TensorDType
+
 from tracegrad.torch.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from tracegrad.torch.nn.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from tracegrad.torch.nn.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d

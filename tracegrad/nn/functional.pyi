@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as _np
 
+from tracegrad.tensor_dtype import TensorDType as _TensorDType
+
 
 
 def adaptive_avg_pool1d(input: Any, output_size: _int | _Sequence[_int]) -> Any: ...

@@ -83,7 +83,7 @@ def dtype_of_view(x: Any, *args: object) -> DType:
     if len(args) > 1 or (args and isinstance(args[0], type) and issubclass(args[0], np.ndarray)):
         text = "ndarray.view of another class is not supported on traced arrays and Tensors; use the array itself"
         raise x.refusal(text)
-    kind: np.dtype[Any] = supported(args[0], "view") if args else x.dtype
+    kind: DType = supported(args[0], "view") if args else x.dtype
     is_complex_view = {kind, x.dtype} in ({np.dtype("f8"), np.dtype("c16")}, {np.dtype("f4"), np.dtype("c8")})
     if kind.itemsize != x.dtype.itemsize and not (is_complex_view and x.shape):
         raise refuse("ndarray.view of a dtype of another size", "use astype()")

@@ -18,6 +18,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
+from tracegrad.tensor_dtype import TensorDType
 from tracegrad.torch.functions.core.return_types import return_type
 from tracegrad.torch.functions.indexing import sorting
 from tracegrad.torch.tape.tensors import factories
@@ -135,7 +136,7 @@ def _of_numpys(space: str, name: str) -> Callable[..., object]:
 
 
 globals().update({name: _of_numpys("", name) for name in _FUNCTIONS.split()})
-globals().update({name: np.dtype(name) for name in _DTYPES})
+globals().update({name: TensorDType(name) for name in _DTYPES})
 linalg = SimpleNamespace(**{name: _of_numpys("linalg", name) for name in _LINALG.split()})
 fft = SimpleNamespace(**{name: _of_numpys("fft", name) for name in _FFT.split()})
 

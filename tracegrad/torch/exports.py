@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tracegrad.avals import Size
+from tracegrad.tensor_dtype import TensorDType
 from tracegrad.torch import array_api, modes, process_settings
 from tracegrad.torch.amp import autocast_mode
 from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
@@ -92,7 +91,7 @@ NAMES: dict[str, Any] = {
     "numel": Tensor.numel,
     "set_printoptions": printing.set_printoptions,
     "autocast": autocast_mode.autocast,
-    "dtype": np.dtype,
+    "dtype": TensorDType,
     "get_autocast_dtype": autocast_mode.get_autocast_dtype,
     "is_autocast_enabled": autocast_mode.is_autocast_enabled,
     **dtypes.DTYPES,

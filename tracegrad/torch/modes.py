@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tracegrad.typing import DType
-
 __all__ = [
     "DEFAULT",
     "STATE",
@@ -42,7 +40,7 @@ class DEFAULT:
     dtype('float64')
     """
 
-    dtype: DType = np.dtype(np.float64)
+    dtype: np.dtype[Any] = np.dtype(np.float64)
 
 
 class _ModeState(threading.local):

@@ -376,9 +376,8 @@ def map_rows(fn: Function, arrays: list[Array], size: int, label: str) -> Any:
     if current_trace() is None:
         results = [fn(*[_row_at(x, i) for x in arrays]) for i in range(size)]
         return [None if each[0] is None else _joined(each) for each in zip(*results)]
-    region = closed(
-        lambda *operands: list(fn(*operands)), [Like(Aval(x.shape[1:], x.dtype), x) for x in arrays], label, once=True
-    )
+    rows = [Like(Aval(x.shape[1:], np.dtype(x.dtype)), x) for x in arrays]
+    region = closed(lambda *operands: list(fn(*operands)), rows, label, once=True)
     flags = [True] * len(arrays) + [False] * len(region.captured)
     with at_their_lines():
         outputs, batched = replay_batched(region.graph, size, flags, [*arrays, *region.captured])

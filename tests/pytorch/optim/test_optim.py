@@ -159,7 +159,7 @@ def parameters(dtype: str = "float64") -> dict[str, Tensor]:
 
 def step_of(p: dict[str, Tensor], optimizer: Any, x: Any = X, y: Any = Y) -> Callable[[], Any]:
     """A training step as tutorials have it."""
-    dtype = str(p["w"].dtype)
+    dtype = p["w"].dtype
     x, y = tg.tensor(x.astype(dtype)), tg.tensor(y.astype(dtype))
 
     def step() -> Any:
@@ -209,9 +209,9 @@ def test_steps_in_single_precision_stay_in_it(name: str) -> None:
         for _ in range(STEPS):
             step()
         same(values(p), by_formula(formula), 2e-4)
-        assert {str(x.dtype) for x in p.values()} == {"float32"}
+        assert {x.dtype for x in p.values()} == {tg.float32}
         held = [x for state in optimizer.state.values() for k, x in state.items() if k not in ("step", "mu_product")]
-        assert {str(x.dtype) for x in held} == {"float32"}
+        assert {x.dtype for x in held} == {tg.float32}
 
 
 PURE: dict[str, Any] = {

@@ -292,7 +292,7 @@ def test_calls_on_tensors_in_every_state_in_iteration_are_those_of_eager_mode() 
                 same(mine, theirs)
                 sources = [t for t in (x, y) if isinstance(t, Tensor) and t.requires_grad]
                 if sources:
-                    weights = tg.tensor(np.arange(1.0, 1.0 + len(x)).astype(str(x.dtype)))
+                    weights = tg.tensor(np.arange(1.0, 1.0 + len(x)).astype(x.dtype))
                     first = [tg.autograd.grad(r, sources, weights, create_graph=True) for r in (mine, theirs)]
                     for a, b in zip(*first):
                         same(a, b)

@@ -89,8 +89,8 @@ def _edges(name: str, x: Array, bins: Any, bounds: tuple[float, float] | None) -
     first, last = _ends(x, bounds)
     kinds = [v if is_literal(v) else v.dtype for v in (first, last)]
     kind = np.result_type(*kinds, x.dtype)
-    kind = supported(kind if kind.kind == "f" else np.result_type(kind, float))
-    return to_dtype(creation.linspace(first, last, bins.__index__() + 1), kind)
+    kind = kind if kind.kind == "f" else np.result_type(kind, float)
+    return to_dtype(creation.linspace(first, last, bins.__index__() + 1), supported(kind))
 
 
 def _estimated(name: str, x: Array, how: str, bounds: tuple[float, float] | None) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, SIZES, Aval, aval_of
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.tensor_dtype import TENSOR_DTYPES
 from tracegrad.typing import Args, Array, DType, Number, Results, Shape
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Carrier:
 
     @property
     def aval(self) -> Aval:
-        return Aval(self.shape, self.dtype)
+        return Aval(self.shape, np.dtype(self.dtype))
 
     @property
     def shape(self) -> Shape:
@@ -137,6 +138,10 @@ class TensorCarrier(TapeCarrier):
     @property
     def shape(self) -> Shape:
         return SIZES[self.array.shape]
+
+    @property
+    def dtype(self) -> DType:
+        return TENSOR_DTYPES[self.array.dtype]
 
 
 Operand: TypeAlias = Array | Carrier | np.generic | Number  # what ops take

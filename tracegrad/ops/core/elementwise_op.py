@@ -90,7 +90,8 @@ class Elementwise(Op[Array]):
 
     def _resolver(self, loop: Any) -> Callable[..., Loop]:
         def resolve(*dtypes: DType | type) -> Loop:
-            dtypes = tuple(np.dtype(bool) if d is bool else d for d in dtypes)  # bool is the lowest dtype, and not weak
+            # bool is the lowest dtype, and not weak
+            dtypes = tuple(d if isinstance(d, type) and d is not bool else np.dtype(d) for d in dtypes)
             if all(d is int for d in dtypes):
                 dtypes = (np.dtype(np.int64),) * len(dtypes)  # NumPy compares two Python integers as objects
             try:

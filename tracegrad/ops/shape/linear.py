@@ -18,7 +18,7 @@ from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.shape.fill import arange as arange
 from tracegrad.ops.shape.fill import full as full
 from tracegrad.ops.shape.fill import zeros_like as zeros_like
-from tracegrad.typing import Array, NDArray, Shape
+from tracegrad.typing import Array, DType, NDArray, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def _(tangents: tuple[Array, ...], ans: Array, x: Array, *, dtype: str) -> Array
     return in_dtype(tangents[0], ans.dtype)
 
 
-def in_dtype(ct: Array, dtype: np.dtype[Any]) -> Array:
+def in_dtype(ct: Array, dtype: DType) -> Array:
     """The cotangent of a value of `dtype`, given the cotangent of the converted value: the real part for a real
     value."""
     if ct.dtype.kind == "c" and dtype.kind != "c":

@@ -21,7 +21,7 @@ from tracegrad.trace.sources.signature import Binder, BoundCall
 from tracegrad.utils.log import enabled, log
 
 if TYPE_CHECKING:
-    from tracegrad.typing import DType, NDArray
+    from tracegrad.typing import NDArray
 
 
 MAX_RETRACES_FOR_ALL = TUNING.plain_python.max_retraces_for_all
@@ -104,7 +104,7 @@ def _time(seconds: float) -> str:
     return f"{1e6 * seconds:.0f} us" if seconds < 1e-2 else f"{1e3 * seconds:.0f} ms"
 
 
-def show_kind(kind: tuple[DType, tuple[int, ...]] | type) -> str:
+def show_kind(kind: tuple[Any, ...] | type) -> str:
     """A leaf's part of the key: `f64[3,2]`, or the type of a Python number; for a Tensor also its state on the tape.
 
     >>> show_kind((np.dtype("float32"), (2,))), show_kind(float)

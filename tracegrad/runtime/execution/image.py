@@ -13,7 +13,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -47,10 +47,6 @@ from tracegrad.runtime.execution.safepoints import safepoint_address
 from tracegrad.runtime.threads import pool
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 from tracegrad.utils.lazy_dataclass import record
-
-if TYPE_CHECKING:
-    from tracegrad.typing import DType
-
 
 # Called functions that need no compilation.
 _PREDEFINED = {CALLBACK, *C_LIBRARY, "tg_poll", "tg_parallel_for", THREADS}
@@ -287,7 +283,7 @@ def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., obj
     return op.impl_out
 
 
-def _fits(function: np.ufunc, dtypes: list[DType]) -> bool:
+def _fits(function: np.ufunc, dtypes: list[np.dtype[Any]]) -> bool:
     """Whether a ufunc returns the last of these dtypes for operands of the others."""
     wanted = (*dtypes[:-1], None)
     return (function.nin, function.nout) == (len(dtypes) - 1, 1) and function.resolve_dtypes(wanted) == tuple(dtypes)

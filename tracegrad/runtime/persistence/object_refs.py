@@ -32,6 +32,7 @@ from tracegrad.runtime.compile.fingerprint import (
 from tracegrad.runtime.persistence.pytree_fingerprint import registration
 from tracegrad.settings import settings
 from tracegrad.target.tuning import TUNING
+from tracegrad.tensor_dtype import TensorDType
 from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
 from tracegrad.trace.proxies.function_proxies import is_user_object
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
@@ -330,6 +331,8 @@ def _serialize_plain(x: Any) -> Any:
         return ["constant", x is ...]
     if cls in (slice, range) and all(type(each) in (int, type(None)) for each in (x.start, x.stop, x.step)):
         return [cls.__name__, x.start, x.stop, x.step]
+    if cls is TensorDType:
+        return ["tensor_dtype", str(x)]
     if isinstance(x, np.dtype) and x.kind in "biufcSU":
         return ["dtype", x.str]
     if isinstance(x, np.generic) and cls.__module__ == "numpy" and x.dtype.kind in "biufc":
@@ -351,6 +354,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "slice": slice,
     "range": range,
     "dtype": np.dtype,
+    "tensor_dtype": TensorDType,
     "scalar": lambda dtype, data: np.frombuffer(bytes.fromhex(data), dtype)[0],
     "array": _array,
 }

@@ -60,7 +60,7 @@ class autocast(ContextDecorator):
     >>> from tracegrad import ones, float32
     >>> with autocast("cpu"):
     ...     (ones(2, dtype=float32) * 2).dtype
-    dtype('float32')
+    torch.float32
     """
 
     def __init__(
@@ -148,7 +148,7 @@ def get_autocast_dtype(device_type: str) -> Any:
     Examples
     --------
     >>> get_autocast_dtype("cuda")
-    dtype('float16')
+    torch.float16
     """
     return _STATE.dtype if device_type == "cpu" else DTYPES["float16"]
 

@@ -278,7 +278,7 @@ class Module(Walked, Stateful, Hooked):
 
         >>> from tracegrad.torch.nn import Linear
         >>> Linear(2, 1).to("float32").weight.dtype
-        dtype('float32')
+        torch.float32
         """
         check_format("to", memory_format)
         for inputs in args:

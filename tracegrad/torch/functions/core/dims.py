@@ -12,7 +12,7 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.ops.core.op import Carrier
 from tracegrad.ops.shape import linear
-from tracegrad.typing import Array, ArrayLike, DTypeLike
+from tracegrad.typing import Array, ArrayLike, DType, DTypeLike
 
 
 class SizeError(RuntimeError, ShapeError):
@@ -59,7 +59,8 @@ def type_name(dtype: DTypeLike) -> str:
     >>> type_name("int64")
     'Long'
     """
-    return TYPE_NAMES.get(str(dtype), str(dtype))
+    name = str(getattr(dtype, "name", dtype))
+    return TYPE_NAMES.get(name, name)
 
 
 def not_real(kind: str) -> RuntimeError:
@@ -69,7 +70,7 @@ def not_real(kind: str) -> RuntimeError:
     return RuntimeError(located(f"value cannot be converted to type {name} without overflow"))
 
 
-def fitting(value: Any, dtype: np.dtype[Any]) -> Any:
+def fitting(value: Any, dtype: DType) -> Any:
     """Return `value`; RuntimeError if it is a number that the dtype cannot hold.
 
     >>> fitting(1e300, np.dtype("float64"))

@@ -23,10 +23,8 @@ from tracegrad.torch.functions.core.dims import type_name
 from tracegrad.torch.modes import DEFAULT
 
 if TYPE_CHECKING:
-    from tracegrad.typing import Array
+    from tracegrad.typing import Array, DType
 
-
-DType = np.dtype[Any]
 
 _SORTS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _BOOL, _INT = np.dtype(np.bool_), np.dtype(np.int64)

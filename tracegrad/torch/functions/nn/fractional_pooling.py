@@ -80,7 +80,7 @@ def _fractional_max_pool(
         dim_of(-count - 1, rank)
         raise size_error(f"{name}(): Expected {count + 1}D or {count + 2}D tensor, but got a {rank}D input")
     if x.dtype.kind != "f":
-        raise DTypeError(located(f"{name} is not implemented for dtype {x.dtype}"))
+        raise DTypeError(located(f"{name} is not implemented for dtype {x.dtype.name}"))
     sizes, kernel = x.shape[rank - count :], for_each(kernel_size, count)
     out = _output_size(name, sizes, output_size, output_ratio)
     for side, size, k, n in zip(_SIDES[count], sizes, kernel, out):

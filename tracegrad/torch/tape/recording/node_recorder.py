@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracegrad.avals import LITERALS, Aval, Literal, is_literal
 from tracegrad.ops.core.dispatch import TapeCarrier
 from tracegrad.ops.core.op import Op
@@ -185,6 +187,6 @@ def shapes_of(arrays: Sequence[Any], ans: Any) -> tuple[Spec | None, ...] | None
     """Return the specs of an elementwise op's operands if one differs from the result in shape or dtype, else None."""
     shape, dtype = ans.shape, ans.dtype
     for x in arrays:
-        if type(x) not in LITERALS and (x.shape != shape or x.dtype is not dtype):
-            return tuple([None if is_literal(a) else Spec(a.shape, a.dtype) for a in arrays])
+        if type(x) not in LITERALS and (x.shape != shape or (x.dtype is not dtype and x.dtype != dtype)):
+            return tuple([None if is_literal(a) else Spec(a.shape, np.dtype(a.dtype)) for a in arrays])
     return None

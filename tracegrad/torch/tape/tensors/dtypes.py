@@ -1,4 +1,4 @@
-"""Dtypes under PyTorch's names: NumPy's dtype objects, predicates on them, and the default floating dtype.
+"""Dtypes under PyTorch's names, predicates on them, and the default floating dtype.
 
 `DTYPES` is the table of exported names. As in PyTorch, its `float` is float32 and its `int` is int32. Elsewhere in the
 module `float`, `int` and `bool` are Python's types.
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.avals import weak_dtype
-from tracegrad.errors import DTypeError, located
+from tracegrad.errors import located
+from tracegrad.tensor_dtype import TENSOR_DTYPES, TensorDType
 from tracegrad.torch.functions.core import promotion
 from tracegrad.torch.functions.core.promotion import default_dtype
 from tracegrad.torch.modes import DEFAULT
@@ -39,7 +40,7 @@ __all__ = [
 DType = DType
 
 DTYPES: dict[str, DType] = {
-    name: np.dtype(name)
+    name: TensorDType(name)
     for name in (
         "float16",
         "float32",
@@ -74,40 +75,16 @@ DTYPES.update(
 )
 
 
-class AbsentDType:
-    """Dtype that NumPy does not have: programs can name it, and a Tensor of it raises DTypeError.
-
-    >>> bfloat16
-    torch.bfloat16
-    """
-
-    itemsize, is_floating_point, is_complex = 2, True, False
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def __reduce__(self) -> str:
-        return self.name
-
-    @property
-    def dtype(self) -> DType:
-        """Raise DTypeError: NumPy asks for it when the dtype is used."""
-        raise DTypeError(located(f"tracegrad does not support {self.name}; supported are float16, float32 and float64"))
-
-
-bfloat16 = AbsentDType("bfloat16")
+bfloat16 = TensorDType("bfloat16")
 
 
 def get_default_dtype() -> DType:
     """Return the dtype of Tensors of Python floats; float64 unless it has been set.
 
     >>> get_default_dtype()
-    dtype('float64')
+    torch.float64
     """
-    return default_dtype()
+    return TENSOR_DTYPES[default_dtype()]
 
 
 def set_default_dtype(dtype: DTypeLike) -> None:
@@ -117,13 +94,13 @@ def set_default_dtype(dtype: DTypeLike) -> None:
 
     >>> set_default_dtype(np.float32)
     >>> get_default_dtype()
-    dtype('float32')
+    torch.float32
     >>> set_default_dtype(np.float64)
     """
     args = np.dtype(dtype)
     if args not in (DTYPES["float16"], DTYPES["float32"], DTYPES["float64"]):
         raise TypeError(located("only floating-point types are supported as the default type"))
-    DEFAULT.dtype = DTYPES[args.name]
+    DEFAULT.dtype = args
 
 
 # -- properties of a dtype -----------------------------------------------------------------------------------------
@@ -155,22 +132,23 @@ def iinfo(dtype: DTypeLike) -> np.iinfo[Any]:
     return np.iinfo(kind)
 
 
-def _promotion_dtype(x: Array) -> DType:
+def _promotion_dtype(x: Any) -> DType | type:
     """Return an argument's type for promotion: a dtype, or a Python type for a weak number."""
     if isinstance(x, complex) and not isinstance(x, np.generic):
         return complex
-    return weak_dtype(x) if hasattr(x, "dtype") or isinstance(x, bool | int | float) else np.dtype(x)
+    dtype: DType | type = weak_dtype(x) if hasattr(x, "dtype") or isinstance(x, bool | int | float) else np.dtype(x)
+    return dtype
 
 
 def result_type(*xs: Array) -> DType:
     """Return the dtype of an operation on operands, by PyTorch's rules.
 
     >>> result_type(np.ones(2, "float32"), 1.5)
-    dtype('float32')
+    torch.float32
     >>> result_type(1, 2.5)
-    dtype('float64')
+    torch.float64
     """
-    return promotion.common_dtype([(_promotion_dtype(x), len(getattr(x, "shape", (1,)))) for x in xs])
+    return TENSOR_DTYPES[promotion.common_dtype([(_promotion_dtype(x), len(getattr(x, "shape", (1,)))) for x in xs])]
 
 
 def promote_types(type1: DType, type2: DType) -> DType:
@@ -179,9 +157,9 @@ def promote_types(type1: DType, type2: DType) -> DType:
     Floating dtypes keep their precision with integers.
 
     >>> promote_types(np.int32, np.float32)
-    dtype('float32')
+    torch.float32
     """
-    return promotion.promote_types(np.dtype(type1), np.dtype(type2))
+    return TENSOR_DTYPES[promotion.promote_types(np.dtype(type1), np.dtype(type2))]
 
 
 _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

@@ -43,7 +43,7 @@ _DOC = """Class of the Tensors of dtype {dtype}; a call makes one of data, or on
 Examples
 --------
 >>> {name}(2).dtype
-dtype('{dtype}')
+torch.{dtype}
 """
 
 
