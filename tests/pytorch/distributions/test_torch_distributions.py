@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import datetime
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,13 @@ LIKE_SCIPY: dict[str, tuple[Callable[[], Any], Any, bool]] = {
     "InverseGamma": (lambda: D.InverseGamma(t(A + 2), t(B)), st.invgamma(A + 2, scale=B), True),
     "Weibull": (lambda: D.Weibull(t(A), t(B)), st.weibull_min(B, scale=A), True),
     "Pareto": (lambda: D.Pareto(t(B), t(A + 2)), st.pareto(A + 2, scale=B), True),
+    "FisherSnedecor": (lambda: D.FisherSnedecor(t(A), t(B + 5)), st.f(A, B + 5), False),
+    "GeneralizedPareto": (lambda: D.GeneralizedPareto(t(A), t(B), t(-P)), st.genpareto(-P, A, B), True),
+    "GeneralizedParetoOfLongTail": (
+        lambda: D.GeneralizedPareto(t(A), t(B), t([0.0, 0.2])),
+        st.genpareto([0.0, 0.2], A, B),
+        True,
+    ),
     "Beta": (lambda: D.Beta(t(A), t(B)), st.beta(A, B), True),
     "Bernoulli": (lambda: D.Bernoulli(t(P)), st.bernoulli(P), True),
     "BernoulliLogits": (lambda: D.Bernoulli(logits=t(A)), st.bernoulli(scipy.special.expit(A)), True),
@@ -67,6 +75,9 @@ VECTORS: dict[str, tuple[Callable[[], Any], Any]] = {
 }
 # Distributions that SciPy does not have.
 OTHERS: dict[str, Callable[[], Any]] = {
+    "Kumaraswamy": lambda: D.Kumaraswamy(t(A + 1), t(B + 1)),
+    "LKJCholesky": lambda: D.LKJCholesky(3, t(A)),
+    "Wishart": lambda: D.Wishart(t(A + 4), t(COV)),
     "Categorical": lambda: D.Categorical(t(ROWS)),
     "OneHotCategorical": lambda: D.OneHotCategorical(t(ROWS)),
     "OneHotCategoricalStraightThrough": lambda: D.OneHotCategoricalStraightThrough(logits=t(ROWS)),
@@ -218,6 +229,11 @@ WITH_GRADIENTS = {
     "Categorical": (D.Categorical, (ROWS,)),
     "MultivariateNormal": (_symmetric_normal, (A, COV)),
     "LowRankMultivariateNormal": (D.LowRankMultivariateNormal, (A, COV, B)),
+    "FisherSnedecor": (D.FisherSnedecor, (A, B)),
+    "GeneralizedPareto": (D.GeneralizedPareto, (A, B, P)),
+    "Kumaraswamy": (D.Kumaraswamy, (A, B)),
+    "LKJCholesky": (partial(D.LKJCholesky, 3), (A,)),
+    "Wishart": (lambda df, x, **options: D.Wishart(df, (x + x.mT) / 2, **options), (A + 4, COV)),
 }
 
 
@@ -227,11 +243,24 @@ def test_densities_and_entropies_have_right_derivatives(name: str) -> None:
     inputs = [t(x, requires_grad=True) for x in parameters]
     x = create(*inputs).sample((2,))
     assert tg.autograd.gradcheck(lambda *p: create(*p, validate_args=False).log_prob(x), inputs)
-    if name not in ("NegativeBinomial", "Poisson", "VonMises"):
+    if name not in ("NegativeBinomial", "Poisson", "VonMises", "FisherSnedecor", "LKJCholesky"):
         assert tg.autograd.gradcheck(lambda *p: create(*p, validate_args=False).entropy(), inputs)
 
 
-@pytest.mark.parametrize("name", ["Normal", "LogNormal", "Laplace", "Cauchy", "Gumbel", "Exponential", "Weibull"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Normal",
+        "LogNormal",
+        "Laplace",
+        "Cauchy",
+        "Gumbel",
+        "Exponential",
+        "Weibull",
+        "GeneralizedPareto",
+        "Kumaraswamy",
+    ],
+)
 def test_samples_have_right_derivatives(name: str) -> None:
     create, parameters = WITH_GRADIENTS[name]
 
@@ -260,6 +289,31 @@ def test_derivatives_of_samples_average_to_that_of_the_mean(create: Callable[[An
     assert abs(result - expected) < 0.02
 
 
+def test_densities_of_matrices_are_those_of_scipy_and_sum_to_one() -> None:
+    d = D.Wishart(t([3.5, 2.5]), t(COV))
+    x = d.sample((3,))
+    for k, df in enumerate((3.5, 2.5)):
+        known = st.wishart(df, COV)
+        near(d.log_prob(x)[:, k], known.logpdf(np.moveaxis(x[:, k].numpy(), 0, -1)), 1e-9)
+        near(d.entropy()[k], known.entropy(), 1e-9)
+        near(d.mean[k], known.mean())
+        near(d.variance[k], known.var())
+    near(d.mode[0], st.wishart(3.5, COV).mode())
+    assert d.mode[1].isnan().all()
+    for matrix in ("precision_matrix", "scale_tril"):
+        same = D.Wishart(t([3.5, 2.5]), **{matrix: getattr(d, matrix)})
+        near(same.log_prob(x), d.log_prob(x).numpy())
+        near(same.covariance_matrix, d.covariance_matrix.numpy())
+    for concentration in (0.5, 1.0, 3.0):
+        correlations, weights = np.polynomial.legendre.leggauss(200)
+        rest = np.sqrt(1 - correlations**2)
+        factors = np.array([[np.ones(200), np.zeros(200)], [correlations, rest]]).transpose(2, 0, 1)
+        density = D.LKJCholesky(2, concentration).log_prob(t(factors)).exp().numpy()
+        assert np.sum(weights * density) == pytest.approx(1.0, rel=0.02)
+    factor = np.linalg.cholesky(np.array([[1, 0.2, 0.3], [0.2, 1, -0.4], [0.3, -0.4, 1]]))
+    near(D.LKJCholesky(3, 0.5).log_prob(t(factor)), -2.34519038, 1e-8)  # PyTorch 2.13
+
+
 def test_values_of_discrete_distributions_are_enumerated() -> None:
     for create in (D.Bernoulli, D.Categorical, D.OneHotCategorical):
         d = create(t(P))
@@ -283,6 +337,11 @@ def test_modes() -> None:
     assert D.Beta(t([3.0, 0.5, 0.5]), t([2.0, 2.0, 0.5])).mode.tolist()[:2] == pytest.approx([2 / 3, 0.0])
     assert D.Dirichlet(t([[3.0, 2.0], [0.5, 0.7]])).mode.tolist()[1] == [0.0, 1.0]
     assert D.Poisson(2.5).mode == 2
+    assert D.FisherSnedecor(t([6.0, 2.0]), 3.0).mode.tolist() == pytest.approx([2 / 3 * 3 / 5, np.nan], nan_ok=True)
+    assert D.GeneralizedPareto(1.0, 2.0, 0.5).mode == 1
+    mode = D.Kumaraswamy(t([1.7, 0.5]), 2.3).mode
+    near(mode[0], (0.7 / (1.7 * 2.3 - 1)) ** (1 / 1.7))
+    assert mode[1].isnan()
 
 
 def test_float32_stays_float32() -> None:

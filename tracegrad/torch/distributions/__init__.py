@@ -6,6 +6,7 @@ from tracegrad.torch.distributions import (
     counts,
     gamma,
     location_scale,
+    matrix_distributions,
     multivariate_normal,
     normal,
     relaxed,
@@ -23,6 +24,7 @@ from tracegrad.torch.distributions.gamma import *  # noqa: F403
 from tracegrad.torch.distributions.independent import Independent
 from tracegrad.torch.distributions.kl import kl_divergence, register_kl
 from tracegrad.torch.distributions.location_scale import *  # noqa: F403
+from tracegrad.torch.distributions.matrix_distributions import *  # noqa: F403
 from tracegrad.torch.distributions.mixture_same_family import MixtureSameFamily
 from tracegrad.torch.distributions.multivariate_normal import *  # noqa: F403
 from tracegrad.torch.distributions.normal import *  # noqa: F403
@@ -45,6 +47,7 @@ __all__ += categorical.__all__
 __all__ += counts.__all__
 __all__ += gamma.__all__
 __all__ += location_scale.__all__
+__all__ += matrix_distributions.__all__
 __all__ += multivariate_normal.__all__
 __all__ += normal.__all__
 __all__ += relaxed.__all__
@@ -60,12 +63,13 @@ DISTRIBUTION_DOCS.document(vars(utils), utils.__all__)
 for _module, _names in {
     "categorical": "multinomial one_hot_categorical",
     "counts": "bernoulli binomial continuous_bernoulli geometric negative_binomial poisson",
-    "gamma": "beta chi2 dirichlet exponential inverse_gamma pareto weibull",
-    "location_scale": "cauchy gumbel half_cauchy laplace studentT uniform von_mises",
+    "gamma": "beta chi2 dirichlet exponential fishersnedecor inverse_gamma pareto weibull",
+    "location_scale": "cauchy generalized_pareto gumbel half_cauchy laplace studentT uniform von_mises",
+    "matrix_distributions": "lkj_cholesky wishart",
     "multivariate_normal": "lowrank_multivariate_normal",
     "normal": "half_normal",
     "relaxed": "relaxed_bernoulli relaxed_categorical",
-    "transformed_distribution": "log_normal logistic_normal",
+    "transformed_distribution": "kumaraswamy log_normal logistic_normal",
 }.items():
     for _name in _names.split():
         second_name(f"{__name__}.{_name}", f"{__name__}.{_module}")

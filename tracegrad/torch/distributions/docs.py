@@ -17,7 +17,9 @@ constraint : Constraint | Constraint.
 cov_diag : Tensor | Diagonal D, (..., n).
 cov_factor : Tensor | Factor W, (..., n, k).
 covariance_matrix : Tensor | Covariance, (..., n, n).
-df : Tensor or float | Degrees of freedom.
+df df1 df2 : Tensor or float | Degrees of freedom.
+LKJCholesky.dim : int | Number of rows.
+max_try_correction : int | Not used.
 diag : int | Number of the diagonal that is the last one.
 dim : int | Dimension.
 distribution : Distribution | Distribution.

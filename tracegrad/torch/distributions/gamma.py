@@ -17,11 +17,13 @@ from tracegrad.torch.tape.tensors.factories import zeros_like
 from tracegrad.torch.tape.tensors.ranges import arange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracegrad.torch.distributions.constraints import _GreaterThanEq
     from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
-__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "InverseGamma", "Pareto", "Weibull"]
+__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "FisherSnedecor", "Gamma", "InverseGamma", "Pareto", "Weibull"]
 
 _where = FUNCTIONS["where"]
 
@@ -158,6 +160,51 @@ class Chi2(Gamma):
     def df(self) -> Tensor:
         """Degrees of freedom."""
         return self.concentration * 2
+
+
+class FisherSnedecor(Distribution):
+    """F distribution: the ratio of two chi-square numbers, each divided by its degrees of freedom `df1` and `df2`.
+
+    Samples have derivatives with respect to both parameters.
+
+    >>> FisherSnedecor(2.0, 4.0).mean
+    tensor(2.)
+    """
+
+    arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}  # noqa: RUF012
+    support = constraints.positive
+    has_rsample = True
+    df1: Tensor
+    df2: Tensor
+
+    def __init__(self, df1: Tensor | float, df2: Tensor | float, validate_args: bool | None = None):
+        self._begin(validate_args, df1=df1, df2=df2)
+
+    @property
+    def mean(self) -> Tensor:
+        return _where(self.df2 > 2, self.df2 / (self.df2 - 2), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        return _where(self.df1 > 2, (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2), math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        a, b = self.df1, self.df2
+        value = 2 * b.square() * (a + b - 2) / (a * (b - 2).square() * (b - 4))
+        return _where(b > 4, value, math.nan)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        first, second = (draws.gamma((df / 2).expand(shape)) / df for df in (self.df1, self.df2))
+        result: Tensor = first / second
+        return result
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_sample(value)
+        a, b, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
+        constant = (a + b).lgamma() - a.lgamma() - b.lgamma() + a * ratio.log()
+        return constant + (a - 1) * value.log() - (a + b) * (ratio * value).log1p()
 
 
 class InverseGamma(Distribution):

@@ -17,11 +17,13 @@ from tracegrad.torch.tape.tensors.factories import full_like, zeros_like
 from tracegrad.torch.tape.tensors.random import draw_with, rand, randn
 
 if TYPE_CHECKING:
-    from tracegrad.torch.distributions.constraints import _Interval
+    from collections.abc import Sequence
+
+    from tracegrad.torch.distributions.constraints import Constraint, _Interval
     from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
-__all__ = ["Cauchy", "Gumbel", "HalfCauchy", "Laplace", "StudentT", "Uniform", "VonMises"]
+__all__ = ["Cauchy", "GeneralizedPareto", "Gumbel", "HalfCauchy", "Laplace", "StudentT", "Uniform", "VonMises"]
 
 _where = FUNCTIONS["where"]
 _i0e: Any = special.i0e
@@ -322,3 +324,88 @@ class VonMises(Distribution):
         normalizer = _i0e(self.concentration).log() + math.log(2 * math.pi)
         result: Tensor = self.concentration * ((value - self.loc).cos() - 1) - normalizer
         return result
+
+
+class GeneralizedPareto(Distribution):
+    """Generalized Pareto distribution: distribution function 1 - (1 + c y)**(-1 / c) for y = (x - loc) / scale.
+
+    c is the concentration; for c = 0 the distribution is exponential, and for c < 0 it ends at loc - scale / c.
+
+    >>> GeneralizedPareto(0.0, 1.0, 0.5).mean
+    tensor(2.)
+    """
+
+    arg_constraints = {  # noqa: RUF012
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "concentration": constraints.real,
+    }
+    has_rsample = True
+    loc: Tensor
+    scale: Tensor
+    concentration: Tensor
+
+    def __init__(
+        self,
+        loc: Tensor | float,
+        scale: Tensor | float,
+        concentration: Tensor | float,
+        validate_args: bool | None = None,
+    ):
+        self._begin(validate_args, loc=loc, scale=scale, concentration=concentration)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Constraint:
+        end = self.loc - self.scale / self._nonzero
+        return constraints.interval(self.loc, _where(self.concentration < 0, end, math.inf))
+
+    @property
+    def _nonzero(self) -> Tensor:
+        """The concentration, and 1 in place of 0."""
+        return _where(self.concentration == 0, 1.0, self.concentration)
+
+    @property
+    def mean(self) -> Tensor:
+        c = self.concentration
+        return _where(c < 1, self.loc + self.scale / (1 - c), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        c = self.concentration
+        return _where(c < 0.5, self.scale.square() / ((1 - c).square() * (1 - 2 * c)), math.nan)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.icdf(rand(self._extended_shape(sample_shape), dtype=self.loc.dtype))
+
+    def _log_survival(self, value: Tensor) -> Tensor:
+        y, c = (value - self.loc) / self.scale, self._nonzero
+        return _where(self.concentration == 0, -y, -(c * y).log1p() / c)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        self._check_sample(value)
+        return (1 + self.concentration) * self._log_survival(value) - self.scale.log()
+
+    def log_survival_function(self, value: Tensor) -> Tensor:
+        """Return the logarithm of the probability of samples above `value`."""
+        self._check_sample(value)
+        return self._log_survival(value)
+
+    def log_cdf(self, value: Tensor) -> Tensor:
+        """Return the logarithm of the probability of samples up to `value`."""
+        result: Tensor = (-self.log_survival_function(value).exp()).log1p()
+        return result
+
+    def cdf(self, value: Tensor) -> Tensor:
+        result: Tensor = -self.log_survival_function(value).expm1()
+        return result
+
+    def icdf(self, value: Tensor) -> Tensor:
+        c, times = self._nonzero, -(-value).log1p()
+        return self.loc + self.scale * _where(self.concentration == 0, times, (c * times).expm1() / c)
+
+    def entropy(self) -> Tensor:
+        return self.scale.log() + self.concentration + 1

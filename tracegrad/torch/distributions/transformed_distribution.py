@@ -1,7 +1,8 @@
-"""Distributions of transformed samples: `TransformedDistribution`, log-normal and logistic-normal."""
+"""Distributions of transformed samples: `TransformedDistribution`, log-normal, logistic-normal, Kumaraswamy."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,17 +11,25 @@ from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints
 from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.distributions.independent import Independent
+from tracegrad.torch.distributions.location_scale import Uniform
 from tracegrad.torch.distributions.normal import Normal
 from tracegrad.torch.distributions.transform import ComposeTransform, Transform, sum_rightmost
-from tracegrad.torch.distributions.transforms import ExpTransform, StickBreakingTransform
+from tracegrad.torch.distributions.transforms import (
+    AffineTransform,
+    ExpTransform,
+    PowerTransform,
+    StickBreakingTransform,
+)
+from tracegrad.torch.distributions.utils import EULER, FUNCTIONS, broadcast_all
 from tracegrad.torch.modes import no_grad
+from tracegrad.torch.tape.tensors.factories import ones_like, zeros_like
 
 if TYPE_CHECKING:
     from tracegrad.torch.distributions.constraints import Constraint
     from tracegrad.torch.tape.tensors.tensor import Tensor
 
 
-__all__ = ["LogNormal", "LogisticNormal", "TransformedDistribution"]
+__all__ = ["Kumaraswamy", "LogNormal", "LogisticNormal", "TransformedDistribution"]
 
 
 def _list_of(transforms: Transform | list[Transform]) -> list[Transform]:
@@ -209,4 +218,61 @@ class LogisticNormal(TransformedDistribution):
     def scale(self) -> Tensor:
         """Standard deviations of the normal numbers."""
         result: Tensor = self.base_dist.base_dist.scale
+        return result
+
+
+class Kumaraswamy(TransformedDistribution):
+    """Kumaraswamy distribution: distribution function 1 - (1 - x**concentration1)**concentration0 on (0, 1).
+
+    >>> Kumaraswamy(1.0, 1.0).mean
+    tensor(0.5000)
+    """
+
+    arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}  # noqa: RUF012
+    support = constraints.unit_interval
+    has_rsample = True
+
+    def __init__(
+        self, concentration1: Tensor | float, concentration0: Tensor | float, validate_args: bool | None = None
+    ):
+        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
+        base = Uniform(zeros_like(self.concentration0), ones_like(self.concentration0), validate_args=validate_args)
+        steps = [
+            PowerTransform(self.concentration0.reciprocal()),
+            AffineTransform(1.0, -1.0),
+            PowerTransform(self.concentration1.reciprocal()),
+        ]
+        super().__init__(base, steps, validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Kumaraswamy | None = None) -> Kumaraswamy:
+        new = self._get_checked_instance(Kumaraswamy, _instance)
+        one, zero = (x.expand(batch_shape) for x in (self.concentration1, self.concentration0))
+        Kumaraswamy.__init__(new, one, zero, validate_args=False)
+        new._validate_args = self._validate_args
+        return new  # type: ignore[no-any-return]
+
+    def _moment(self, n: int) -> Tensor:
+        """Return the mean of x**n: b B(1 + n / a, b)."""
+        b, first = self.concentration0, 1 + n / self.concentration1
+        result: Tensor = (b.log() + first.lgamma() + b.lgamma() - (first + b).lgamma()).exp()
+        return result
+
+    @property
+    def mean(self) -> Tensor:
+        return self._moment(1)
+
+    @property
+    def mode(self) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        value = ((a - 1) / (a * b - 1)) ** a.reciprocal()
+        return FUNCTIONS["where"]((a < 1) | (b < 1), math.nan, value)
+
+    @property
+    def variance(self) -> Tensor:
+        return self._moment(2) - self._moment(1).square()
+
+    def entropy(self) -> Tensor:
+        a, b = self.concentration1, self.concentration0
+        harmonic = (b + 1).digamma() + EULER
+        result: Tensor = 1 - b.reciprocal() + (1 - a.reciprocal()) * harmonic - a.log() - b.log()
         return result
