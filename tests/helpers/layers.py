@@ -7,7 +7,7 @@ LAYERS = (
     "platform", "cpython", "locks", "errors", "optimizations", "settings", "tensor_dtype", "typing", "utils",
     "target", "avals", "tree", "torch", "torch.modes", "ops", "ad", "numpy_api", "scipy_api", "random",
     "torch.functions", "torch.tape", "torch.autograd", "torch.linalg", "torch.nn", "torch.distributions",
-    "torch.optim", "torch.special", "torch.fft", "torch.signal", "torch.array_api", "torch.accelerator",
+    "torch.optim", "torch.special", "torch.fft", "torch.masked", "torch.signal", "torch.array_api", "torch.accelerator",
     "torch.process_settings", "torch.testing", "torch.amp", "torch.cuda", "torch.multiprocessing",
     "torch.serialization", "torch.utils", "torch.exports", "ir", "analysis", "trace", "transforms", "control",
     "reroll", "jacobians", "passes", "llvmir", "codegen", "runtime", "solvers", "explain", "profile", "numba_export",

@@ -19,7 +19,7 @@ tracegrad.array_api tracegrad.accelerator tracegrad.cuda tracegrad.torch.utils.d
 tracegrad.torch.utils.checkpoint tracegrad.distributions tracegrad.distributions.transforms
 tracegrad.distributions.utils tracegrad.serialization tracegrad.fft tracegrad.amp tracegrad.compiler tracegrad.testing
 tracegrad.cuda.amp tracegrad.nn.utils.parametrizations tracegrad.nn.utils.parametrize tracegrad.nn.utils.prune
-tracegrad.nn.utils.rnn tracegrad.optim.swa_utils tracegrad.signal.windows
+tracegrad.masked tracegrad.nn.utils.rnn tracegrad.optim.swa_utils tracegrad.signal.windows
 """
 INTERNAL = ("tracegrad.errors", "function")  # its functions are for the package; users have the classes
 # Functions of PyTorch and of NumPy that a table generates or describes: they need no example.

@@ -219,6 +219,7 @@ def test_all_has_every_public_name() -> None:
         "func",
         "implicit",
         "linalg",
+        "masked",
         "multiprocessing",
         "nn",
         "optim",
