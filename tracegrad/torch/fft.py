@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracegrad.errors import located
 from tracegrad.torch.functions.core.operands import as_array
 from tracegrad.torch.functions.core.out import with_out
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
@@ -38,11 +39,15 @@ __all__ = [
     "fftn",
     "fftshift",
     "hfft",
+    "hfft2",
+    "hfftn",
     "ifft",
     "ifft2",
     "ifftn",
     "ifftshift",
     "ihfft",
+    "ihfft2",
+    "ihfftn",
     "irfft",
     "irfft2",
     "irfftn",
@@ -113,8 +118,30 @@ def _of_several(name: str, default: tuple[int, int] | None) -> Callable[..., obj
     return _described(call, name, " over several dimensions", length, dims)
 
 
+_OTHER_NORM = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def _of_half(name: str, default: tuple[int, int] | None) -> Callable[..., object]:
+    """Define a transform of half of a signal with Hermitian symmetry: that of the conjugate, in the other direction."""
+    is_inverse = name.startswith("i")
+    of_conjugate = _of_several("rfftn" if is_inverse else "irfftn", default)
+
+    def call(input: Array, s: Sequence[int] | None = None, dim: Any = default, norm: str | None = None) -> Any:
+        x = as_array(input)
+        if norm not in _OTHER_NORM:
+            raise RuntimeError(located(f'Invalid normalization mode: "{norm}"'))
+        result: Any = of_conjugate(x if is_inverse else np.conj(x), s, dim, _OTHER_NORM[norm])
+        return np.conj(result) if is_inverse else result
+
+    length = "s : sequence of int, optional\n    Lengths of the dimensions; -1 keeps a length."
+    dims = f"dim : int or sequence of int, default {default}\n    Dimensions; by default all, or as many as `s` has."
+    return _described(call, name, " over several dimensions", length, dims)
+
+
 fft, ifft, rfft, irfft, hfft, ihfft = map(_of_one, ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"))
 fft2, ifft2, rfft2, irfft2 = [_of_several(name, (-2, -1)) for name in ("fft2", "ifft2", "rfft2", "irfft2")]
+hfft2, ihfft2 = [_of_half(name, (-2, -1)) for name in ("hfft2", "ihfft2")]
+hfftn, ihfftn = [_of_half(name, None) for name in ("hfftn", "ihfftn")]
 fftn, ifftn, rfftn, irfftn = [_of_several(name, None) for name in ("fftn", "ifftn", "rfftn", "irfftn")]
 
 

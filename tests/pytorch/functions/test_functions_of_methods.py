@@ -34,6 +34,7 @@ def test_functions_with_an_underscore_update_their_argument(wrap: Any) -> None:
 @pytest.mark.parametrize("wrap", [lambda f: f, tg.trace], ids=["eager", "traced"])
 def test_copies_of_views_share_nothing_with_the_tensor(wrap: Any) -> None:
     calls: dict[str, Any] = {
+        "as_strided_copy": (((2, 2), (3, 1)), MATRIX[:, :2]),
         "detach_copy": ((), MATRIX),
         "diagonal_copy": ((), [0.0, 4.0]),
         "expand_copy": (((2, 2, 3),), [MATRIX] * 2),

@@ -1,6 +1,15 @@
 """PyTorch's functions and Tensor methods, implemented with ops."""
 
-from tracegrad.torch.functions.indexing import index_update, joining, scatter_reduce, select, shapes, slicing, sorting
+from tracegrad.torch.functions.indexing import (
+    index_update,
+    joining,
+    scatter_reduce,
+    select,
+    shapes,
+    slicing,
+    sorting,
+    strided,
+)
 from tracegrad.torch.functions.linalg import factorizations, lapack, matmul, matrices
 from tracegrad.torch.functions.math import (
     bitwise,
@@ -37,4 +46,5 @@ __all__ = [
     "sorting",
     "special",
     "statistics",
+    "strided",
 ]

@@ -25,8 +25,8 @@ _IN_PLACE = """
     reciprocal_ relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """
 _COPIES = """
-    detach_copy diagonal_copy expand_copy narrow_copy permute_copy select_copy split_copy split_with_sizes_copy
-    squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy
+    as_strided_copy detach_copy diagonal_copy expand_copy narrow_copy permute_copy select_copy split_copy
+    split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy
 """
 
 _IN_PLACE_DOC = """Update a Tensor in place, as its method `{name}`.

@@ -324,6 +324,13 @@ block_diag.tensors : Tensor or ndarray | Matrices.
 movedim.source : int or tuple of int | Dimensions.
 multi_head_attention_forward.query : Tensor or ndarray | Queries, (L, N, E) or (L, E).
 multi_head_attention_forward.key multi_head_attention_forward.value : Tensor or ndarray | Keys, or values, (S, N, ...).
+chain_matmul.matrices : Tensor or ndarray | Matrices.
+as_strided.size as_strided_scatter.size : tuple of int | Sizes.
+as_strided.stride as_strided_scatter.stride : tuple of int | Distances of elements in memory, in elements.
+storage_offset : int | Place of the first element in the memory; by default that of the input.
+as_strided_scatter.src : Tensor or ndarray | Values to write.
+put.index : Tensor or ndarray | Indices, int64.
+put.source : Tensor or ndarray | Values to write, as many as indices.
 multigammaln.p : int | Dimension.
 mvlgamma.p : int | Dimension.
 pad.mode : {"constant", "reflect", "replicate", "circular"} | What the new elements are.

@@ -263,8 +263,8 @@ def ormqr(input: Array, tau: Array, other: Array, left: bool = True, transpose: 
     RuntimeError for sizes that do not fit.
 
     >>> a, tau = geqrf(np.array([[3.0], [4.0]]))
-    >>> np.round(ormqr(a, tau, np.array([[3.0], [4.0]]), transpose=True), 12).tolist()
-    [[-5.0], [0.0]]
+    >>> np.round(ormqr(a, tau, np.array([[1.0], [0.0]])), 12).tolist()
+    [[-0.6], [-0.8]]
     """
     x, factor, y = matrices("ormqr", input), array(tau, peer_of(input)), matrices("ormqr", other)
     m, n = x.shape[-2:]

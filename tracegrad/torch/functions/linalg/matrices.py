@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import located
 from tracegrad.numpy_api import linalg as numpy_linalg
 from tracegrad.numpy_api import selection
 from tracegrad.numpy_api.linalg import matrices, square_matrices
@@ -380,6 +381,18 @@ def multi_dot(tensors: Sequence[Array]) -> Array:
         text = f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {{a}} and tensor {k} {{b}}"
         require_one_dtype(tensors[0], x, text)
     return numpy_linalg.multi_dot(tensors)
+
+
+@function("chain_matmul", methods=False)
+def chain_matmul(*matrices: Array) -> Array:
+    """Return `multi_dot` of matrices; RuntimeError without any.
+
+    >>> chain_matmul(np.eye(2), np.eye(2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    if not matrices:
+        raise RuntimeError(located("chain_matmul(): Expected one or more matrices"))
+    return multi_dot(matrices) if len(matrices) > 1 else one(matrices[0])
 
 
 def matmul(input: Array, other: Array) -> Array:

@@ -28,6 +28,10 @@ m : int | Number of columns; by default `n`.
 mean : float or Tensor | Mean.
 n : int | Number.
 ndarray : ndarray | Array whose memory is shared.
+buffer : bytearray or other buffer | Memory.
+frombuffer.count : int | Number of elements; -1 for all.
+frombuffer.offset : int | Place of the first element, in bytes.
+scalar_tensor.s : number | Value.
 new_state : Tensor | Result of `get_rng_state`.
 num_samples : int | Number of indices.
 obj : object | Object.
@@ -75,6 +79,7 @@ iinfo : numpy.iinfo | Limits.
 get_printoptions : dict | Options by name.
 set_default_dtype set_printoptions set_rng_state : None | Nothing.
 arange as_tensor asarray empty empty_like eye from_dlpack from_numpy full full_like : Tensor | New Tensor.
+frombuffer scalar_tensor : Tensor | New Tensor.
 linspace logspace ones ones_like tensor zeros zeros_like : Tensor | New Tensor.
 bernoulli multinomial normal rand rand_like randint randint_like randn randn_like randperm : Tensor | New Tensor.
 """

@@ -30,7 +30,9 @@ from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
 from tracegrad.typing import DType, NDArray, Sizes
 
 if TYPE_CHECKING:
-    from tracegrad.typing import Array, DeviceLike, DTypeLike
+    from typing_extensions import Buffer
+
+    from tracegrad.typing import Array, DeviceLike, DTypeLike, Number
 
 
 __all__ = [
@@ -41,11 +43,13 @@ __all__ = [
     "eye",
     "from_dlpack",
     "from_numpy",
+    "frombuffer",
     "full",
     "full_like",
     "is_tensor",
     "ones",
     "ones_like",
+    "scalar_tensor",
     "tensor",
     "zeros",
     "zeros_like",
@@ -291,6 +295,38 @@ def from_numpy(ndarray: NDArray) -> Tensor:
     return wrap(ndarray.view())
 
 
+def frombuffer(
+    buffer: Buffer, *, dtype: DTypeLike, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """Make a Tensor, of one dimension, that shares the memory of an object with a buffer.
+
+    ValueError for sizes that do not fit; a UserWarning for a buffer that cannot be written, whose memory is copied.
+
+    >>> frombuffer(bytearray(b"\\x01\\x02\\x03"), dtype="uint8", offset=1)
+    tensor([2, 3], dtype=uint8)
+    """
+    kind = dtype_of(dtype)
+    size, begin = memoryview(buffer).nbytes, offset
+    if not 0 <= begin < size:
+        text = f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({size} bytes) minus 1"
+        raise ValueError(located(text))
+    if count == 0 or count < -1:
+        raise ValueError(located(f"both buffer length ({size}) and count ({count}) must not be 0"))
+    if count == -1 and (size - begin) % kind.itemsize:
+        text = f"buffer length ({size - begin} bytes) after offset ({offset} bytes) must be a multiple of element size"
+        raise ValueError(located(f"{text} ({kind.itemsize})"))
+    if count * kind.itemsize > size - begin:
+        text = f"requested buffer length ({count} * {kind.itemsize} bytes) after offset ({offset} bytes) must not be"
+        raise ValueError(located(f"{text} greater than actual buffer length ({size} bytes)"))
+    array = np.frombuffer(memoryview(buffer), np.dtype(kind), count, offset)
+    if not array.flags.writeable:
+        text = "The given buffer is not writable, and PyTorch does not support non-writable tensors; it is copied."
+        warnings.warn(located(text), UserWarning, stacklevel=2)
+        array = array.copy()
+    result: Tensor = from_numpy(array)
+    return result.requires_grad_() if requires_grad else result
+
+
 def from_dlpack(ext_tensor: Any) -> Tensor:
     """Make a Tensor that shares the memory of an array of another library.
 
@@ -331,6 +367,19 @@ def ones(
     """
     check_device(device)
     return wrap(_filled(shape_of("ones", sizes, size), 1, dtype_of(dtype)), requires_grad)
+
+
+def scalar_tensor(
+    s: Number | Tensor, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False
+) -> Tensor:
+    """Make a Tensor without dimensions of a number, by default in the default dtype.
+
+    >>> scalar_tensor(3)
+    tensor(3.)
+    """
+    kind = get_default_dtype() if dtype is None else np.dtype(dtype)
+    result: Tensor = full((), s, dtype=kind, device=device, requires_grad=requires_grad)
+    return result
 
 
 def empty(
