@@ -305,26 +305,20 @@ def frombuffer(
     >>> frombuffer(bytearray(b"\\x01\\x02\\x03"), dtype="uint8", offset=1)
     tensor([2, 3], dtype=uint8)
     """
-    kind = dtype_of(dtype)
-    size, begin = memoryview(buffer).nbytes, offset
-    if not 0 <= begin < size:
-        text = f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({size} bytes) minus 1"
-        raise ValueError(located(text))
-    if count == 0 or count < -1:
-        raise ValueError(located(f"both buffer length ({size}) and count ({count}) must not be 0"))
-    if count == -1 and (size - begin) % kind.itemsize:
-        text = f"buffer length ({size - begin} bytes) after offset ({offset} bytes) must be a multiple of element size"
-        raise ValueError(located(f"{text} ({kind.itemsize})"))
-    if count * kind.itemsize > size - begin:
-        text = f"requested buffer length ({count} * {kind.itemsize} bytes) after offset ({offset} bytes) must not be"
-        raise ValueError(located(f"{text} greater than actual buffer length ({size} bytes)"))
+    kind, size = dtype_of(dtype), memoryview(buffer).nbytes
+    after = f"buffer length ({size - offset} bytes) after offset ({offset} bytes)"
+    texts = {
+        f"offset ({offset} bytes) must be in a buffer of length {size} bytes": not 0 <= offset < size,
+        f"both buffer length ({size}) and count ({count}) must not be 0": count == 0 or count < -1,
+        f"{after} must be a multiple of element size ({kind.itemsize})": count < 0 and (size - offset) % kind.itemsize,
+        f"requested {count} * {kind.itemsize} bytes, but {after}": count * kind.itemsize > size - offset,
+    }
+    if any(texts.values()):
+        raise ValueError(located(next(text for text, is_wrong in texts.items() if is_wrong)))
     array = np.frombuffer(memoryview(buffer), np.dtype(kind), count, offset)
     if not array.flags.writeable:
-        text = "The given buffer is not writable, and PyTorch does not support non-writable tensors; it is copied."
-        warnings.warn(located(text), UserWarning, stacklevel=2)
-        array = array.copy()
-    result: Tensor = from_numpy(array)
-    return result.requires_grad_() if requires_grad else result
+        warnings.warn(located("frombuffer copies a buffer that is not writable"), UserWarning, stacklevel=2)
+    return wrap(array if array.flags.writeable else array.copy(), requires_grad)
 
 
 def from_dlpack(ext_tensor: Any) -> Tensor:
@@ -377,9 +371,7 @@ def scalar_tensor(
     >>> scalar_tensor(3)
     tensor(3.)
     """
-    kind = get_default_dtype() if dtype is None else np.dtype(dtype)
-    result: Tensor = full((), s, dtype=kind, device=device, requires_grad=requires_grad)
-    return result
+    return full((), s, dtype=dtype_of(dtype), device=device, requires_grad=requires_grad)
 
 
 def empty(
