@@ -183,7 +183,7 @@ class LKJCholesky(Distribution):
         new = self._get_checked_instance(LKJCholesky, _instance)
         LKJCholesky.__init__(new, self.dim, self.concentration.expand(batch_shape), validate_args=False)
         new._validate_args = self._validate_args
-        return new  # type: ignore[no-any-return]
+        return new
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         squares = self._lengths.sample(sample_shape).unsqueeze(-1)

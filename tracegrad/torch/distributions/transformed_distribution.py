@@ -249,7 +249,7 @@ class Kumaraswamy(TransformedDistribution):
         one, zero = (x.expand(batch_shape) for x in (self.concentration1, self.concentration0))
         Kumaraswamy.__init__(new, one, zero, validate_args=False)
         new._validate_args = self._validate_args
-        return new  # type: ignore[no-any-return]
+        return new
 
     def _moment(self, n: int) -> Tensor:
         """Return the mean of x**n: b B(1 + n / a, b)."""

@@ -63,7 +63,7 @@ class Spec:
 
     @property
     def aval(self) -> Aval:
-        return Aval(self.shape, self.dtype)
+        return Aval(self.shape, np.dtype(self.dtype))
 
 
 class Dual:
