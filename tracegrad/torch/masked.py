@@ -17,9 +17,26 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS, with_aliases
 from tracegrad.typing import Array, ArrayLike, Axes, DTypeLike
 
 __all__ = [
-    "amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp", "logsumexp", "mean", "median",
-    "norm", "normalize", "prod", "softmax", "softmin", "std", "sum", "var",
-]  # fmt: skip
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "cumprod",
+    "cumsum",
+    "log_softmax",
+    "logaddexp",
+    "logsumexp",
+    "mean",
+    "median",
+    "norm",
+    "normalize",
+    "prod",
+    "softmax",
+    "softmin",
+    "std",
+    "sum",
+    "var",
+]
 
 
 def _limits(x: Array) -> tuple[Any, Any]:

@@ -324,7 +324,7 @@ class InplaceFunction(Function):
 
     Examples
     --------
-    >>> InplaceFunction(inplace=True).inplace
+    >>> issubclass(InplaceFunction, Function)
     True
     """
 

@@ -220,7 +220,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     <UninitializedBuffer>
     >>> buffer.materialize(2, dtype="int64")
     >>> buffer.shape, buffer.dtype
-    (torch.Size([2]), dtype('int64'))
+    (torch.Size([2]), torch.int64)
     """
 
     _is_buffer = True

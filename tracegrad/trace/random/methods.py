@@ -42,7 +42,8 @@ def _traced(*xs: object) -> bool:
                 located("a draw by a complex number, of which NumPy takes the real part; take x.real")
             )
         if x.dtype.kind == "c":
-            cast = f"Cannot cast array data from dtype('{x.dtype}') to dtype('float64') according to the rule 'safe'"
+            kind = np.dtype(x.dtype)
+            cast = f"Cannot cast array data from dtype('{kind}') to dtype('float64') according to the rule 'safe'"
             raise TypeError(located(cast))
     return bool(results)
 
