@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import short_name
+from tracegrad.avals import dtype_named, short_name
 from tracegrad.errors import located
 from tracegrad.numpy_api.linalg import matrices, square_matrices
 from tracegrad.numpy_api.operands import array, constant, peer_of
@@ -18,7 +18,7 @@ from tracegrad.ops.calls.custom_call import opaque
 from tracegrad.ops.elementwise.complex import conjugated
 from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.linalg.contraction import matrix_transpose
-from tracegrad.ops.shape.linear import broadcast_to, cast, concatenate, reshape, stop_gradient
+from tracegrad.ops.shape.linear import broadcast_to, concatenate, reshape, stop_gradient
 from tracegrad.torch.functions.core.dims import size_error, type_name
 from tracegrad.torch.functions.core.operands import floating
 from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
@@ -33,51 +33,66 @@ __all__ = ["cholesky_ex", "inv_ex", "ldl_factor", "ldl_factor_ex", "ldl_solve", 
 
 
 class _Lapack:
-    """A function of LAPACK that is applied to each matrix of a stack, by SciPy."""
+    """A routine of LAPACK that is applied to each matrix of a stack, by SciPy.
 
-    def __init__(self, call: Callable[..., tuple[NDArray | np.int32, ...]]):
-        self.call = call
+    `call` gets SciPy's function and the matrices, and returns the results for them.
+    """
+
+    def __init__(self, name: str, call: Callable[..., tuple[NDArray | np.int32, ...]]):
+        self.name, self.call = name, call
 
     def __repr__(self) -> str:
-        return repr(f"lapack {self.call.__name__}")
+        return repr(f"lapack {self.name}")
 
     def __call__(self, *xs: NDArray) -> tuple[NDArray, ...]:
+        from scipy.linalg import lapack
+
+        routine = lapack.get_lapack_funcs(self.name, xs[:1])
         batch = xs[0].shape[:-2]
         count = int(np.prod(batch))
-        rows = [self.call(*[x.reshape(count, *x.shape[len(batch) :])[k] for x in xs]) for k in range(count)]
+        rows = [self.call(routine, *[x.reshape(count, *x.shape[len(batch) :])[k] for x in xs]) for k in range(count)]
         return tuple([np.stack(each).reshape((*batch, *each[0].shape)) for each in zip(*rows)])
 
     def of(self, *xs: Array, results: tuple[tuple[tuple[int, ...], str], ...]) -> list[Array]:
         """Apply it to values; `results` are the shapes of results for a matrix, and their short dtypes."""
         batch = xs[0].shape[:-2]
-        peer = peer_of(*xs)
-        if 0 in xs[0].shape:
-            return [constant(np.zeros((*batch, *shape), _DTYPE[kind]), peer) for shape, kind in results]
         shapes = tuple([((*batch, *shape), kind) for shape, kind in results])
+        if 0 in xs[0].shape:
+            return [constant(np.zeros(shape, dtype_named(kind)), peer_of(*xs)) for shape, kind in shapes]
         return list(opaque(*map(stop_gradient, xs), results=shapes, call=self))
 
 
-_DTYPE = {"f64": "float64", "f32": "float32", "c128": "complex128", "c64": "complex64", "i32": "int32"}
-
-
-def _routine(name: str, x: NDArray) -> Any:
-    from scipy.linalg import lapack
-
-    return lapack.get_lapack_funcs(name, (x,))
-
-
-# -- results with error codes ------------------------------------------------------------------------------------------
-@_Lapack
-def _potrf(x: NDArray) -> tuple[NDArray | np.int32, ...]:
-    factor, info = _routine("potrf", x)(x, lower=True, clean=True)
+def _cholesky_of(routine: Any, x: NDArray) -> tuple[NDArray | np.int32, ...]:
+    factor, info = routine(x, lower=True, clean=True)
     return factor, np.int32(info)
 
 
-@_Lapack
-def _getrf(x: NDArray) -> tuple[NDArray | np.int32, ...]:
-    return (np.int32(_routine("getrf", x)(x)[2]),)
+def _code_of_lu(routine: Any, x: NDArray) -> tuple[np.int32]:
+    return (np.int32(routine(x)[2]),)
 
 
+def _ldl_of(routine: Any, x: NDArray) -> tuple[NDArray | np.int32, ...]:
+    packed, pivots, info = routine(x, lower=True)
+    return np.tril(packed), np.asarray(pivots, np.int32), np.int32(info)
+
+
+def _ldl_solution(routine: Any, packed: NDArray, pivots: NDArray, right: NDArray) -> tuple[NDArray]:
+    return (np.ascontiguousarray(routine(packed, pivots, right, lower=True)[0]),)
+
+
+def _reflectors_of(routine: Any, x: NDArray) -> tuple[NDArray, ...]:
+    packed, tau, _, _ = routine(x)
+    return np.ascontiguousarray(packed), tau
+
+
+_POTRF, _GETRF = _Lapack("potrf", _cholesky_of), _Lapack("getrf", _code_of_lu)
+_GEQRF = _Lapack("geqrf", _reflectors_of)
+# By whether the matrices are Hermitian and complex.
+_TRF = {False: _Lapack("sytrf", _ldl_of), True: _Lapack("hetrf", _ldl_of)}
+_TRS = {False: _Lapack("sytrs", _ldl_solution), True: _Lapack("hetrs", _ldl_solution)}
+
+
+# -- results with error codes ------------------------------------------------------------------------------------------
 def _checked(name: str, info: Any, check_errors: bool, text: str) -> None:
     """Raise LinAlgError with `check_errors` if a code is not 0; `text` has the place `k` of the first such code."""
     if check_errors and bool((info != 0).any()):
@@ -104,7 +119,7 @@ def cholesky_ex(A: ArrayLike, *, upper: bool = False, check_errors: bool = False
     ([[2.0]], [0, 1])
     """
     x = square_matrices("cholesky_ex", floating(A))
-    partial, info = _potrf.of(x, results=((x.shape[-2:], short_name(x.dtype)), ((), "i32")))
+    partial, info = _POTRF.of(x, results=((x.shape[-2:], short_name(x.dtype)), ((), "i32")))
     text = "The factorization could not be completed because the input is not positive-definite (the leading minor of "
     _checked("linalg.cholesky_ex", info, check_errors, text + "order {k} is not positive-definite).")
     is_good, usable = _usable(x, info)
@@ -123,7 +138,7 @@ def inv_ex(A: ArrayLike, *, check_errors: bool = False) -> Any:
     ([[[0.25]], [[nan]]], [0, 1])
     """
     x = square_matrices("inv_ex", floating(A))
-    (info,) = _getrf.of(x, results=(((), "i32"),))
+    (info,) = _GETRF.of(x, results=(((), "i32"),))
     text = (
         "The diagonal element {k} is zero, the inversion could not be completed because the input matrix is singular."
     )
@@ -142,7 +157,7 @@ def solve_ex(A: Array, B: Array, *, left: bool = True, check_errors: bool = Fals
     ([[0.5]], 0)
     """
     x, y = square_matrices("solve_ex", floating(A)), floating(B)
-    (info,) = _getrf.of(x, results=(((), "i32"),))
+    (info,) = _GETRF.of(x, results=(((), "i32"),))
     text = "The solver failed because the input matrix is singular."
     _checked("torch.linalg.solve_ex", info, check_errors, text)
     is_good, usable = _usable(x, info)
@@ -153,28 +168,6 @@ def solve_ex(A: Array, B: Array, *, left: bool = True, check_errors: bool = Fals
 
 
 # -- LDL ---------------------------------------------------------------------------------------------------------------
-@_Lapack
-def _sytrf(x: NDArray) -> tuple[NDArray | np.int32, ...]:
-    packed, pivots, info = _routine("sytrf", x)(x, lower=True)
-    return np.tril(packed), np.asarray(pivots, np.int32), np.int32(info)
-
-
-@_Lapack
-def _hetrf(x: NDArray) -> tuple[NDArray | np.int32, ...]:
-    packed, pivots, info = _routine("hetrf", x)(x, lower=True)
-    return np.tril(packed), np.asarray(pivots, np.int32), np.int32(info)
-
-
-@_Lapack
-def _sytrs(packed: NDArray, pivots: NDArray, right: NDArray) -> tuple[NDArray, ...]:
-    return (np.ascontiguousarray(_routine("sytrs", packed)(packed, pivots, right, lower=True)[0]),)
-
-
-@_Lapack
-def _hetrs(packed: NDArray, pivots: NDArray, right: NDArray) -> tuple[NDArray, ...]:
-    return (np.ascontiguousarray(_routine("hetrs", packed)(packed, pivots, right, lower=True)[0]),)
-
-
 def ldl_factor_ex(A: ArrayLike, *, hermitian: bool = False, check_errors: bool = False) -> Any:
     """Return L and D of symmetric or Hermitian matrices in one array, LAPACK's pivots, and for each matrix a code.
 
@@ -188,7 +181,7 @@ def ldl_factor_ex(A: ArrayLike, *, hermitian: bool = False, check_errors: bool =
     x = square_matrices("ldl_factor_ex", floating(A))
     n = x.shape[-1]
     kinds = (((n, n), short_name(x.dtype)), ((n,), "i32"), ((), "i32"))
-    packed, pivots, info = (_hetrf if hermitian and x.dtype.kind == "c" else _sytrf).of(x, results=kinds)
+    packed, pivots, info = _TRF[hermitian and x.dtype.kind == "c"].of(x, results=kinds)
     text = "Factor D[{k},{k}] is zero and using it on ldl_solve would result in a division by 0"
     _checked("torch.linalg.ldl_factor_ex", info, check_errors, text)
     return return_type("linalg_ldl_factor_ex", "LD", "pivots", "info")(packed, pivots, info)
@@ -231,16 +224,10 @@ def ldl_solve(LD: Array, pivots: Array, B: Array, *, hermitian: bool = False) ->
         broadcast_to(right, shape=(*batch, *right.shape[-2:])),
     ]
     kind = ((right.shape[-2:], short_name(right.dtype)),)
-    return (_hetrs if hermitian and packed.dtype.kind == "c" else _sytrs).of(*xs, results=kind)[0]
+    return _TRS[hermitian and packed.dtype.kind == "c"].of(*xs, results=kind)[0]
 
 
 # -- QR by reflectors --------------------------------------------------------------------------------------------------
-@_Lapack
-def _geqrf(x: NDArray) -> tuple[NDArray, ...]:
-    packed, tau, _, _ = _routine("geqrf", x)(x)
-    return np.ascontiguousarray(packed), tau
-
-
 @function("geqrf")
 def geqrf(input: ArrayLike) -> Any:
     """Return R and the reflectors of Q in one array, and the factors of the reflectors, of `householder_product`.
@@ -252,7 +239,7 @@ def geqrf(input: ArrayLike) -> Any:
     x = matrices("geqrf", floating(input))
     m, n = x.shape[-2:]
     kind = short_name(x.dtype)
-    packed, tau = _geqrf.of(x, results=(((m, n), kind), ((min(m, n),), kind)))
+    packed, tau = _GEQRF.of(x, results=(((m, n), kind), ((min(m, n),), kind)))
     return return_type("geqrf", "a", "tau")(packed, tau)
 
 
@@ -275,7 +262,7 @@ def ormqr(input: Array, tau: Array, other: Array, left: bool = True, transpose: 
         raise size_error("torch.ormqr: input.shape[-1] must be greater than or equal to tau.shape[-1]")
     if n < m:
         rest = constant(np.zeros((*x.shape[:-1], m - n), np.dtype(x.dtype)), peer_of(x))
-        x = concatenate(x, cast(rest, dtype=x.dtype.name), axis=len(x.shape) - 1)
+        x = concatenate(x, rest, axis=len(x.shape) - 1)
     q = householder_product(x[..., :m], factor)
     q = conjugated(matrix_transpose(q)) if transpose else q
     return FUNCTIONS["matmul"](q, y) if left else FUNCTIONS["matmul"](y, q)
