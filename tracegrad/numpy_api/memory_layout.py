@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,14 @@ from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.core.memory_order import arranged, order_of, relaid, spread, stand_in
 from tracegrad.typing import Array, ArrayLike, DType, NDArray
+
+
+def positions(shape: Sequence[int], steps: Sequence[int], start: int = 0) -> NDArray:
+    """Return the positions in memory, in elements, of a view by strides `steps` whose first element is at `start`."""
+    result: Any = np.array(start)
+    for k, (n, step) in enumerate(zip(shape, steps)):
+        result = result + (np.arange(n) * step).reshape((-1,) + (1,) * (len(shape) - 1 - k))
+    return np.ascontiguousarray(np.broadcast_to(result, tuple(shape)))
 
 
 class RowMajorLayout:

@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view as _sliding_window_view
 
 from tracegrad.errors import OVERLAPPING, located
 from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.memory_layout import positions
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, read_only, size_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.core.op import Carrier, normalize_axis
@@ -98,14 +99,10 @@ def as_strided(
     size = v.dtype.itemsize
     if any(s % size for s in strides):
         raise refuse("np.lib.stride_tricks.as_strided by parts of elements")
-    indices: Any = np.zeros((), np.int64)
-    for k, (n, s) in enumerate(zip(shape, strides)):
-        along = np.arange(n) * (s // size)
-        indices = indices + along.reshape(tuple(n if i == k else 1 for i in range(len(shape))))
-    indices = np.broadcast_to(indices, shape)
+    indices = positions(shape, [s // size for s in strides])
     if indices.size and (indices.min() < 0 or indices.max() >= size_of(v)):
         raise IndexError(located("as_strided reads beyond the elements of the array"))
-    result = picked(raveled(v), constant(np.ascontiguousarray(indices), peer_of(v)), 0)
+    result = picked(raveled(v), constant(indices, peer_of(v)), 0)
     if not writeable:
         return read_only(v, result, lambda x: _as_strided(x, shape, strides))
     return view_of_indices(v, result, indices, lambda x: _as_strided(x, shape, strides))

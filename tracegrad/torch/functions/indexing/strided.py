@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided as strided_view
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.memory_layout import positions
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, size_of, to_dtype
 from tracegrad.ops.core.op import Carrier, one_node
 from tracegrad.ops.shape.linear import reshape
@@ -18,14 +19,6 @@ from tracegrad.torch.functions.core.dims import one, size_error, type_name
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.typing import Array, ArrayLike, NDArray
-
-
-def _positions(size: Sequence[int], stride: Sequence[int], offset: int) -> NDArray:
-    """Return the positions in memory of the elements of a view."""
-    result: Any = np.array(offset)
-    for k, (n, step) in enumerate(zip(size, stride)):
-        result = result + (np.arange(n) * step).reshape((-1,) + (1,) * (len(size) - 1 - k))
-    return np.ascontiguousarray(np.broadcast_to(result, tuple(size)))
 
 
 def _offset(x: Any, storage_offset: int | None) -> int:
@@ -47,14 +40,14 @@ def _checked_positions(
     if not layout.flags.c_contiguous:
         raise UnsupportedError(located(f"{name} of a Tensor that is not contiguous; call contiguous() before"))
     offset = _offset(x, storage_offset)
-    positions = _positions(size, stride, offset)
-    if positions.size and (positions.min() < 0 or positions.max() >= size_of(x)):
-        needed, count = int(positions.max()) + 1, size_of(x)
+    spots = positions(size, stride, offset)
+    if spots.size and (spots.min() < 0 or spots.max() >= size_of(x)):
+        needed, count = int(spots.max()) + 1, size_of(x)
         raise size_error(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset} require a storage of "
             f"{needed} elements, which are out of bounds for one of {count}"
         )
-    return positions, offset
+    return spots, offset
 
 
 @function("as_strided")
@@ -69,7 +62,7 @@ def as_strided(input: ArrayLike, size: Sequence[int], stride: Sequence[int], sto
     """
     x: Any = one(input)
     size, stride = tuple(size), tuple(stride)
-    positions, offset = _checked_positions("as_strided", x, size, stride, storage_offset)
+    spots, offset = _checked_positions("as_strided", x, size, stride, storage_offset)
 
     def make_view(x: NDArray) -> NDArray:
         flat = x.reshape(-1)[offset:]
@@ -77,7 +70,7 @@ def as_strided(input: ArrayLike, size: Sequence[int], stride: Sequence[int], sto
 
     if isinstance(x, np.ndarray):
         return make_view(x)
-    result = _elements_at(x, positions)
+    result = _elements_at(x, spots)
     if not hasattr(x, "_as_view"):
         return result
     view = partial(as_strided, size=size, stride=stride, storage_offset=storage_offset)
@@ -85,8 +78,8 @@ def as_strided(input: ArrayLike, size: Sequence[int], stride: Sequence[int], sto
 
 
 @one_node("AsStridedBackward0")
-def _elements_at(x: Array, positions: NDArray) -> Array:
-    return picked(raveled(x), constant(positions, peer_of(x)), 0)
+def _elements_at(x: Array, spots: NDArray) -> Array:
+    return picked(raveled(x), constant(spots, peer_of(x)), 0)
 
 
 @function("as_strided_scatter")
@@ -99,13 +92,13 @@ def as_strided_scatter(
     [1.0, 0.0, 0.0, 1.0]
     """
     x, values = arrays(input, src)
-    positions, _ = _checked_positions("as_strided_scatter", x, tuple(size), tuple(stride), storage_offset)
-    if values.shape != positions.shape:
+    spots, _ = _checked_positions("as_strided_scatter", x, tuple(size), tuple(stride), storage_offset)
+    if values.shape != spots.shape:
         raise size_error(
             f"expected src to have a size equal to the slice of self. src size = {list(values.shape)}, slice size = "
-            f"{list(positions.shape)}"
+            f"{list(spots.shape)}"
         )
-    return put(x, constant(positions, peer_of(x)), values)
+    return put(x, constant(spots, peer_of(x)), values)
 
 
 _PUT_DTYPES = "put_(): self and source expected to have the same dtype, but got self.dtype = {A} and source.dtype = {B}"
