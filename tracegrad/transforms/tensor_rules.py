@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.errors import ShapeError, located
+from tracegrad.errors import located
 from tracegrad.numpy_api.faces import represented_type
 from tracegrad.ops import Carrier
 from tracegrad.ops.core.dispatch import TensorCarrier
+from tracegrad.ops.shape.batching import axes_of_leaves
 from tracegrad.trace.values.tracer import Tracer
 from tracegrad.transforms.flat_function import inlined
-from tracegrad.transforms.vmap import of_one, spread
+from tracegrad.transforms.vmap import of_one
 
 Function = Callable[..., Any]
 Check = Callable[[object], None]
@@ -259,7 +260,7 @@ def require_mapped(name: str, in_dims: object, args: tuple[object, ...]) -> None
         )
         raise ValueError(located(f"vmap({name})(<inputs>): {text} The latter is unsupported."))
     call = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>):"
-    dims = _dims_of_leaves(in_dims, args)
+    dims = axes_of_leaves(in_dims, args)
     if dims is None:
         kinds = f"in_dims has structure {tree.structure(in_dims)} but inputs has structure {tree.structure(args)}."
         raise ValueError(located(f"{call} in_dims is not compatible with the structure of `inputs`. {kinds}"))
@@ -281,14 +282,6 @@ def require_mapped(name: str, in_dims: object, args: tuple[object, ...]) -> None
     if any(size != sizes[0] for size in sizes):
         text = "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes"
         raise ValueError(located(f"{text} {sizes} for the mapped dimension"))
-
-
-def _dims_of_leaves(dims: object, value: object) -> list[int | None] | None:
-    """Return the dimension of each leaf of `value`; None unless `dims` is a prefix of its structure."""
-    try:
-        return spread(dims, value, "", "")
-    except ShapeError:
-        return None
 
 
 def _require_tensors(name: str, result: object, dims: object) -> None:
@@ -313,7 +306,7 @@ def batch_results(name: str, out_dims: object) -> Check:
 
     def check(result: object) -> None:
         _require_tensors(name, result, out_dims)
-        dims = _dims_of_leaves(of_one(out_dims, result), result)
+        dims = axes_of_leaves(of_one(out_dims, result), result)
         if dims is None:
             of_dims, of_result = tree.structure(out_dims), tree.structure(result)
             text = "out_dims is not compatible with the structure of `outputs`. out_dims has structure"

@@ -20,7 +20,7 @@ from tracegrad.ir.batch import replay_batched
 from tracegrad.numpy_api.protocols import require_plain
 from tracegrad.ops import Carrier, DispatchLevel, TapeCarrier
 from tracegrad.ops.core.dispatch import TensorCarrier
-from tracegrad.ops.shape.batching import item_at, repeated, to_axis
+from tracegrad.ops.shape.batching import item_at, repeated, spread, to_axis
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.builder import current_trace
@@ -49,17 +49,6 @@ def check_axes(in_axes: tuple[int | None, ...] | int, out_axes: dict[str, int | 
         if wrong:
             text = f"vmap {name} must be an int, None, or a container with those as leaves, got {axes!r}"
             raise TypeError(located(text))
-
-
-def spread(axes: Any, value: object, name: str, path: str) -> list[int | None]:
-    """The axis of each leaf of `value`; `axes` must be a prefix of its structure, else ValueError."""
-    if axes is None or type(axes) is int:
-        return [axes] * len(tree.leaves(value))
-    if not tree.is_node(value) or tree.skeleton(axes) != tree.skeleton(value):
-        text = f"{name} must be a prefix of the structure of the value, but at {path} it is {axes!r}"
-        raise ShapeError(located(f"{text} for {tree.structure(value)}"))
-    pairs = zip(tree.children(axes), tree.children(value), strict=True)
-    return [a for child, x in pairs for a in spread(child, x, name, path)]
 
 
 def _of_arguments(in_axes: tuple[int | None, ...] | int, args: tuple[Array, ...], label: Description) -> list[Any]:

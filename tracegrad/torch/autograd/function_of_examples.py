@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tracegrad import tree
 from tracegrad.errors import located
-from tracegrad.ops.shape.batching import to_axis
+from tracegrad.ops.shape.batching import axes_of_leaves, to_axis
 from tracegrad.torch.tape.tensors.tensor import Tensor
 from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
 
@@ -63,19 +63,9 @@ def _output_and_dims(result: object) -> tuple[object, list[int | None]]:
         kind = f"{len(result)} returns" if isinstance(result, tuple) else f"a {type(result)}"
         raise RuntimeError(located(f"{text} compatible with the output. Got {kind} instead"))
     output, dims = result
-    spread = _spread(dims, output)
-    if spread is None:
+    axes = axes_of_leaves(dims, output)
+    if axes is None:
         text = "The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple."
         kinds = f"out_dims has structure {tree.structure(dims)} but output has structure {tree.structure(output)}."
         raise RuntimeError(located(f"{text} {kinds}"))
-    return output, spread
-
-
-def _spread(dims: Any, output: object) -> list[int | None] | None:
-    """Return the dimension of each leaf of `output`; None unless `dims` is a prefix of its structure."""
-    if dims is None or type(dims) is int:
-        return [dims] * len(tree.leaves(output))
-    if not tree.is_node(output) or tree.skeleton(dims) != tree.skeleton(output):
-        return None
-    parts = [_spread(*each) for each in zip(tree.children(dims), tree.children(output), strict=True)]
-    return None if None in parts else [d for part in parts for d in part or ()]
+    return output, axes
