@@ -90,6 +90,14 @@ def _described(call: Callable[..., object], name: str, over: str, length: str, d
     return with_out(name, call)
 
 
+def _described_of_several(
+    call: Callable[..., object], name: str, default: tuple[int, int] | None
+) -> Callable[..., object]:
+    length = "s : sequence of int, optional\n    Lengths of the dimensions; -1 keeps a length."
+    dims = f"dim : int or sequence of int, default {default}\n    Dimensions; by default all, or as many as `s` has."
+    return _described(call, name, " over several dimensions", length, dims)
+
+
 def _of_one(name: str) -> Callable[..., object]:
     numpys = getattr(np.fft, name)
 
@@ -113,9 +121,7 @@ def _of_several(name: str, default: tuple[int, int] | None) -> Callable[..., obj
         result: Array = numpys(x, sizes, dims, norm)
         return result
 
-    length = "s : sequence of int, optional\n    Lengths of the dimensions; -1 keeps a length."
-    dims = f"dim : int or sequence of int, default {default}\n    Dimensions; by default all, or as many as `s` has."
-    return _described(call, name, " over several dimensions", length, dims)
+    return _described_of_several(call, name, default)
 
 
 _OTHER_NORM = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -133,9 +139,7 @@ def _of_half(name: str, default: tuple[int, int] | None) -> Callable[..., object
         result: Any = of_conjugate(x if is_inverse else np.conj(x), s, dim, _OTHER_NORM[norm])
         return np.conj(result) if is_inverse else result
 
-    length = "s : sequence of int, optional\n    Lengths of the dimensions; -1 keeps a length."
-    dims = f"dim : int or sequence of int, default {default}\n    Dimensions; by default all, or as many as `s` has."
-    return _described(call, name, " over several dimensions", length, dims)
+    return _described_of_several(call, name, default)
 
 
 fft, ifft, rfft, irfft, hfft, ihfft = map(_of_one, ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype
+from tracegrad.numpy_api.reductions import prod as prod_over
 from tracegrad.ops.elementwise.table import where
 from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 from tracegrad.torch.functions.core.registry import FUNCTIONS, with_aliases
@@ -68,11 +69,7 @@ def _reduced(name: str, x: Any, dim: Axes, keepdim: bool) -> Any:
     dims: Any = tuple(range(len(x.shape))) if dim is None else dim if isinstance(dim, int) else tuple(dim)
     if dims == ():
         return x
-    if name == "prod" and not isinstance(dims, int):
-        for k in sorted((k % max(len(x.shape), 1) for k in dims), reverse=True):
-            x = FUNCTIONS["prod"](x, k, keepdim)
-        return x
-    return FUNCTIONS[name](x, dims, keepdim)
+    return prod_over(x, dims, keepdims=keepdim) if name == "prod" else FUNCTIONS[name](x, dims, keepdim)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------

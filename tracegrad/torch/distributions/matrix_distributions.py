@@ -10,7 +10,7 @@ from tracegrad.errors import located
 from tracegrad.torch.distributions import constraints, draws
 from tracegrad.torch.distributions.distribution import Distribution
 from tracegrad.torch.distributions.gamma import Beta
-from tracegrad.torch.distributions.multivariate_normal import MultivariateNormal, half_log_det
+from tracegrad.torch.distributions.multivariate_normal import MultivariateNormal, half_log_det, one_matrix
 from tracegrad.torch.distributions.utils import FUNCTIONS, lazy_property
 from tracegrad.torch.functions.math import special
 from tracegrad.torch.tape.tensors.dtypes import finfo
@@ -58,17 +58,9 @@ class Wishart(Distribution):
         scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
     ):
-        matrices = {
-            "scale_tril": scale_tril,
-            "covariance_matrix": covariance_matrix,
-            "precision_matrix": precision_matrix,
-        }
-        passed = [(name, x) for name, x in matrices.items() if x is not None]
-        if len(passed) != 1:
-            raise ValueError(
-                located("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
-            )
-        ((name, matrix),) = passed
+        name, matrix = one_matrix(
+            scale_tril=scale_tril, covariance_matrix=covariance_matrix, precision_matrix=precision_matrix
+        )
         if len(matrix.shape) < 2:
             text = f"{name} must be at least two-dimensional, with optional leading batch dimensions"
             raise ValueError(located(text))

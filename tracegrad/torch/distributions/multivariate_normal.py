@@ -49,6 +49,16 @@ def _inverse(factor: Tensor) -> Tensor:
     return inverse.mT @ inverse
 
 
+def one_matrix(**choices: Tensor | None) -> tuple[str, Tensor]:
+    """Return the name and the value of the matrix that was passed; ValueError unless it is one of them."""
+    matrices = [(name, x) for name, x in choices.items() if x is not None]
+    if len(matrices) != 1:
+        raise ValueError(
+            located("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
+        )
+    return matrices[0]
+
+
 class MultivariateNormal(Distribution):
     """Normal distribution of vectors with mean `loc` (..., n) and a matrix (..., n, n).
 
@@ -80,17 +90,9 @@ class MultivariateNormal(Distribution):
     ):
         if len(loc.shape) < 1:
             raise ValueError(located("loc must be at least one-dimensional."))
-        choices = {
-            "scale_tril": scale_tril,
-            "covariance_matrix": covariance_matrix,
-            "precision_matrix": precision_matrix,
-        }
-        matrices = {name: x for name, x in choices.items() if x is not None}
-        if len(matrices) != 1:
-            raise ValueError(
-                located("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
-            )
-        ((name, matrix),) = matrices.items()
+        name, matrix = one_matrix(
+            scale_tril=scale_tril, covariance_matrix=covariance_matrix, precision_matrix=precision_matrix
+        )
         if len(matrix.shape) < 2:
             raise ValueError(
                 located(f"{name} matrix must be at least two-dimensional, with optional leading batch dimensions")
