@@ -25,7 +25,7 @@ from tracegrad.torch.tape.tensors.tensor import Tensor
 from tracegrad.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from tracegrad.typing import Array
 
@@ -103,7 +103,7 @@ class TracedTensor(Tensor):
         return ans if all(ans is not x for x in arrays) else ans._alias()
 
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        around = self._around([x for arg in args for x in (arg if type(arg) in (list, tuple) else (arg,))])
+        around = self._around(x for arg in args for x in (arg if type(arg) in (list, tuple) else (arg,)))
         if around is not None:
             with around.outside():
                 return super().composed(name, fn, args, kwargs)
@@ -126,7 +126,7 @@ class TracedTensor(Tensor):
         with around.outside():
             super().__setitem__(index, value if shared is array else shared)
 
-    def _around(self, operands: Sequence[object]) -> Any:
+    def _around(self, operands: Iterable[object]) -> Any:
         """Return the trace around the regions of examples to which this Tensor and the operands do not belong.
 
         None if they belong to the innermost region.
